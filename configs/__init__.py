@@ -1,0 +1,1 @@
+"""Validated settings and the presets that ship with the project."""

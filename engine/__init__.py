@@ -1,0 +1,1 @@
+"""Speculative decoding: tokens, arrays and models. Knows no HTTP, no JSON, no asyncio."""

@@ -1,0 +1,20 @@
+"""A model in memory with all that serving it takes. Knows not where it came from but by name."""
+
+from dataclasses import dataclass
+
+import mlx.nn as nn
+
+from mtplx.engine.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """`id` is what clients call it; `source` tells a person where the weights lie; `model` is an mlx-lm model."""
+
+    id: str
+    source: str
+    architecture: str
+    quantization: str
+    context_length: int
+    model: nn.Module
+    tokenizer: Tokenizer

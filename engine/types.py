@@ -1,0 +1,142 @@
+"""The plain data that passes between the parts of the engine, and between engine and server.
+
+Knows shapes and invariants of requests, drafts, verdicts and results. Knows no model, no text, no clock.
+Everything here is immutable, and what crosses to the server holds only ints, floats and strings.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mtplx.engine.errors import EngineError
+
+Distribution: TypeAlias = npt.NDArray[np.float64]  # [V], sums to 1
+Logits: TypeAlias = npt.NDArray[np.float32]  # [V], or [T, V] where said so
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How a token is chosen from logits. The defaults change nothing: temperature 1, no cuts, no penalties.
+
+    temperature 0 is greedy: the most likely token after penalties and bias, the lowest id among equals.
+    top_k 0, top_p 1 and min_p 0 switch the respective cut off. A repetition penalty of 1 does nothing.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """One choice to be decoded. `prompt` holds at least one token; `depth` 0 or drafter "none" is plain decoding."""
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams = SamplingParams()
+    stop: tuple[str, ...] = ()
+    depth: int = 0
+    drafter: str = "none"
+    choice: int = 0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """K proposed tokens, with the distribution each was drawn from; `distributions` None means one-hot."""
+
+    tokens: tuple[int, ...] = ()
+    distributions: Sequence[Distribution] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the target made of a draft: `num_accepted` draft tokens, then one recovered or bonus token."""
+
+    num_accepted: int
+    token: int
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What one round did for one sequence, after stops and limits cut the run: the unit that metrics count.
+
+    `num_accepted` counts the draft tokens that are part of the output.
+    """
+
+    drafter: str
+    num_drafted: int
+    num_accepted: int
+
+
+@dataclass(frozen=True)
+class SpeculationStats:
+    """Sums over the rounds of a request.
+
+    `accepted_histogram[n]` is the number of drafts of which exactly n tokens were accepted; rounds without a draft
+    are not in it.
+    """
+
+    depth: int
+    num_rounds: int
+    num_drafts: int
+    num_drafted: int
+    num_accepted: int
+    accepted_histogram: tuple[int, ...]
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted share of the drafted tokens; 0 when nothing was drafted."""
+        return self.num_accepted / self.num_drafted if self.num_drafted else 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens per drafted round, the recovered or bonus one included."""
+        return 1.0 + self.num_accepted / self.num_drafts if self.num_drafts else 1.0
+
+    @property
+    def accepted_per_position(self) -> tuple[int, ...]:
+        """How often the draft token at each position was accepted, position 0 first."""
+        counts = self.accepted_histogram
+        return tuple(sum(counts[position + 1 :]) for position in range(len(counts) - 1))
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The end of a request. `error` is set exactly when the reason is "error"."""
+
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_output_tokens: int
+    queue_time_s: float
+    speculation: SpeculationStats
+    error: EngineError | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """News of one request: the text that became certain, the round that gave it, and the end if this is it."""
+
+    request_id: str
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    round: RoundRecord | None = None
+    completion: Completion | None = None

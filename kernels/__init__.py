@@ -1,0 +1,1 @@
+"""Array functions that serve the models: a plain reference for each."""
