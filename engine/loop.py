@@ -106,8 +106,7 @@ class EngineLoop:
         Raises EngineUnavailableError unless the state is "ok", OverloadedError when `max_open` requests are open.
         """
         with self._lock:
-            if not self._accepting or self.status.state != "ok":
-                raise EngineUnavailableError(self._unavailable_reason())
+            self.require_ok()
             if len(self._open) >= self._max_open:
                 raise OverloadedError(
                     f"{len(self._open)} requests are open, the most this server takes; try again later",
@@ -131,6 +130,11 @@ class EngineLoop:
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def require_ok(self) -> None:
+        """Raise EngineUnavailableError, with the reason, unless requests are taken."""
+        if not self._accepting or self.status.state != "ok":
+            raise EngineUnavailableError(self._unavailable_reason())
 
     def _unavailable_reason(self) -> str:
         match self.status.state:

@@ -16,5 +16,6 @@ class LoadedModel:
     architecture: str
     quantization: str
     context_length: int
+    vocab_size: int
     model: nn.Module
     tokenizer: Tokenizer
