@@ -1,0 +1,106 @@
+"""Every setting of the server, and where its value comes from.
+
+A value is the default, unless a preset (a TOML file) says otherwise, unless the environment (`MTPLX_<NAME>`) does,
+unless a flag does. Knows no command line, no engine: it holds and validates values. The environment is read here and
+nowhere else; `MTPLX_` variables that name no setting are left alone, as orchestrators put their own there.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+DrafterName = Literal["ngram", "self", "none"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+PositiveInt = Annotated[int, Field(ge=1)]
+
+_PRESETS = Path(__file__).parent
+_ENV_PREFIX = "MTPLX_"
+
+
+class SettingsError(Exception):
+    """A setting's value cannot be used. The message names the setting, where the value came from and why."""
+
+
+class Settings(BaseSettings):
+    """All settings, validated and frozen."""
+
+    model_config = SettingsConfigDict(env_prefix=_ENV_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+
+    preset: str | None = Field(None, description="name of a preset in configs/, or path of a TOML file")
+    model: str | None = Field(
+        None, description="a .gguf file, an mlx-lm model folder or a hub id; the installed default model if not given"
+    )
+    served_model_name: str | None = Field(None, min_length=1, description="what clients call the model, if not its id")
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    speculative_depth: int = Field(3, ge=0, description="tokens to draft a round when a request does not say")
+    max_speculative_depth: int = Field(16, ge=0, description="largest depth a request may ask for")
+    drafter: DrafterName = Field("ngram", description="who drafts when a request does not say")
+    self_draft_layers: PositiveInt | None = Field(
+        None, description="layers of the model that the self drafter uses; the engine's choice if not given"
+    )
+    max_running: int = Field(8, ge=1, description="requests decoded at a time")
+    max_waiting: int = Field(128, ge=0, description="requests that may wait for their turn; more are answered 429")
+    prefill_chunk: PositiveInt | None = Field(
+        None, description="prompt tokens processed in one go; the engine's choice for the device if not given"
+    )
+    max_body_bytes: int = Field(8 * 2**20, ge=1, description="largest request body, in bytes; more is answered 413")
+    metrics_namespace: str = Field(
+        "mtplx", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="prefix of the names in /metrics"
+    )
+    shutdown_grace_s: float = Field(3.0, ge=0, description="seconds that open requests get to finish at shutdown")
+    log_level: LogLevel = Field("info", description="least severe messages to log")
+
+
+def load_settings(flags: Mapping[str, object]) -> Settings:
+    """Settings from `flags` (field name to value), the environment and the preset that either of them names.
+
+    Raises SettingsError for a value that is not valid, an unknown key, or a preset that cannot be read.
+    """
+    environment = EnvSettingsSource(Settings)()
+    chosen = flags.get("preset", environment.get("preset"))
+    preset = _read_preset(str(chosen)) if chosen is not None else {}
+    layers = {f"preset {chosen}": preset, "the environment": environment, "flags": flags}
+    values: dict[str, Any] = {name: value for layer in layers.values() for name, value in layer.items()}
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        raise SettingsError(_explain(error, layers)) from None
+    if settings.speculative_depth > settings.max_speculative_depth:
+        raise SettingsError(
+            f"speculative_depth: {settings.speculative_depth} is more than max_speculative_depth, "
+            f"{settings.max_speculative_depth}"
+        )
+    return settings
+
+
+def preset_names() -> list[str]:
+    return sorted(path.stem for path in _PRESETS.glob("*.toml"))
+
+
+def _read_preset(name: str) -> dict[str, object]:
+    path = Path(name) if name.endswith(".toml") else _PRESETS / f"{name}.toml"
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"preset {name}: not found; there are {', '.join(preset_names())}") from None
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"preset {name}: {error}") from None
+    if "preset" in values:
+        raise SettingsError(f"preset {name}: a preset cannot name another")
+    return values
+
+
+def _explain(error: ValidationError, layers: Mapping[str, Mapping[str, object]]) -> str:
+    """One line for each problem; the last layer that has the name is the one that counted."""
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0])
+        origin = [layer for layer, values in layers.items() if name in values][-1]
+        reason = "no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+        lines.append(f"{name}: {reason} (from {origin})")
+    return "; ".join(lines)
