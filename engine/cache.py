@@ -1,9 +1,16 @@
 """What a sequence remembers of the rows it has been through, and how it forgets.
 
-Knows how each kind of layer appends, keeps and drops rows. Knows no model and no token's meaning.
+Knows how keys and values are stored, kept and dropped. Knows no model and no token's meaning.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
+
+import mlx.core as mx
+
+from mtplx.engine.errors import CacheStateError
+
+_GROWTH_ROWS = 256
 
 
 class SequenceCache(Protocol):
@@ -29,3 +36,107 @@ class SequenceCache(Protocol):
     def rollback(self) -> None:
         """Drop all uncommitted rows; the same as commit(0)."""
         ...
+
+
+class KeyValueBuffer:
+    """Keys and values of one layer by position, for full attention or a sliding window.
+
+    Rows lie in order of position from `first` on. A buffer holds no length: what lies beyond the sequence's end is
+    garbage that the next write replaces, so forgetting rows costs nothing. With a window, rows that no later row can
+    see are let go, but only on `trim`, which is told what is certain: rows at risk of being dropped never push out
+    rows that would then be needed again.
+    """
+
+    def __init__(self, window: int | None = None) -> None:
+        self.window = window
+        self.first = 0
+        self.keys: mx.array | None = None  # [1, H, capacity, D]
+        self.values: mx.array | None = None  # [1, H, capacity, D']
+
+    @property
+    def num_bytes(self) -> int:
+        if self.keys is None or self.values is None:
+            return 0
+        return self.keys.nbytes + self.values.nbytes
+
+    def write(self, position: int, keys: mx.array, values: mx.array) -> None:
+        """Store rows [1, H, n, D] at `position` and after."""
+        start = position - self.first
+        end = start + keys.shape[2]
+        self.keys = _with_capacity(self.keys, end, keys)
+        self.values = _with_capacity(self.values, end, values)
+        self.keys[..., start:end, :] = keys
+        self.values[..., start:end, :] = values
+
+    def read(self, start: int, end: int) -> tuple[mx.array, mx.array]:
+        """Keys and values [1, H, end - start, D] of the positions from `start` up to `end`."""
+        if self.keys is None or self.values is None or start < self.first:
+            raise CacheStateError(f"rows from {start} on are asked for, but rows before {self.first} are gone")
+        rows = slice(start - self.first, end - self.first)
+        return self.keys[..., rows, :], self.values[..., rows, :]
+
+    def first_visible(self, position: int) -> int:
+        """The first position that a row at `position` attends to."""
+        return 0 if self.window is None else max(0, position - self.window + 1)
+
+    def trim(self, end: int) -> None:
+        """Let go of rows that no row at `end` or later can see, once enough have gathered to be worth a copy."""
+        visible = self.first_visible(end)
+        if self.keys is None or self.values is None or visible - self.first < _GROWTH_ROWS:
+            return
+        self.keys, self.values = (mx.contiguous(part) for part in self.read(visible, end))
+        self.first = visible
+
+
+class RowCache:
+    """The rows of one sequence as key-value buffers, one a layer."""
+
+    def __init__(self, windows: Sequence[int | None]) -> None:
+        self.layers = [KeyValueBuffer(window) for window in windows]
+        self.num_committed = 0
+        self.num_uncommitted = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(layer.num_bytes for layer in self.layers)
+
+    @property
+    def end(self) -> int:
+        """The position of the next row."""
+        return self.num_committed + self.num_uncommitted
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """What must be evaluated for the rows to be in memory."""
+        return [part for layer in self.layers for part in (layer.keys, layer.values) if part is not None]
+
+    def extend(self, num_rows: int) -> None:
+        """Count rows that a forward wrote to every layer."""
+        self.num_uncommitted += num_rows
+
+    def commit(self, num_rows: int) -> None:
+        check_commit(num_rows, self.num_uncommitted)
+        self.num_committed += num_rows
+        self.num_uncommitted = 0
+        for layer in self.layers:
+            layer.trim(self.num_committed)
+
+    def rollback(self) -> None:
+        self.commit(0)
+
+
+def check_commit(num_rows: int, num_uncommitted: int) -> None:
+    """Raises CacheStateError unless that many uncommitted rows are there."""
+    if not 0 <= num_rows <= num_uncommitted:
+        raise CacheStateError(f"{num_rows} rows to commit, {num_uncommitted} uncommitted")
+
+
+def _with_capacity(buffer: mx.array | None, num_rows: int, like: mx.array) -> mx.array:
+    """The buffer, grown if it holds fewer than `num_rows` rows: by half, so that copying stays amortised."""
+    capacity = 0 if buffer is None else buffer.shape[2]
+    if buffer is not None and capacity >= num_rows:
+        return buffer
+    wanted = max(num_rows, capacity + capacity // 2)
+    num_new = -(-wanted // _GROWTH_ROWS) * _GROWTH_ROWS - capacity
+    new = mx.zeros((*like.shape[:2], num_new, like.shape[3]), dtype=like.dtype)
+    return new if buffer is None else mx.concatenate([buffer, new], axis=2)

@@ -241,6 +241,6 @@ def _failed(request: Request, error: EngineError) -> Completion:
         num_prompt_tokens=len(request.prompt),
         num_output_tokens=0,
         queue_time_s=0.0,
-        speculation=SpeculationStats(request.depth, 0, 0, 0, 0, ()),
+        speculation=SpeculationStats.none(request.depth),
         error=error,
     )

@@ -102,6 +102,11 @@ class SpeculationStats:
     num_accepted: int
     accepted_histogram: tuple[int, ...]
 
+    @classmethod
+    def none(cls, depth: int) -> "SpeculationStats":
+        """Of a request that saw no round."""
+        return cls(depth, 0, 0, 0, 0, (0,) * (depth + 1))
+
     @property
     def acceptance_rate(self) -> float:
         """Accepted share of the drafted tokens; 0 when nothing was drafted."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from mtplx.engine.cache import SequenceCache
 from mtplx.engine.types import Logits
@@ -16,7 +16,7 @@ class Rows:
     """
 
     cache: SequenceCache
-    tokens: tuple[int, ...]
+    tokens: Sequence[int]
     num_logits: int
 
 
@@ -24,13 +24,13 @@ class Target(Protocol):
     """A model that scores rows of many sequences at once. Used from one thread only."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def way(self) -> Literal["rows", "sequential"]: ...
 
     def new_cache(self) -> SequenceCache: ...
 
     def forward(self, batch: Sequence[Rows]) -> list[Logits]:
         """Logits [num_logits, V] for each entry of the batch, which names no cache twice.
 
-        Appends the rows to the caches, uncommitted. Raises NonFiniteLogitsError for logits no token can come from.
+        Appends the rows to the caches, uncommitted. After a forward that raises, its caches are of no further use.
         """
         ...

@@ -1,0 +1,23 @@
+"""Puts the parts of an engine together for a loaded model. Knows which parts there are; does none of their work."""
+
+import logging
+
+from mtplx.engine.drafters.base import Drafter
+from mtplx.engine.drafters.layer_skip import NoSelfDrafterError, self_drafter
+from mtplx.engine.drafters.ngram import NgramDrafter
+from mtplx.engine.models.loaded import LoadedModel
+from mtplx.engine.models.running import make_target
+from mtplx.engine.speculative import Speculator
+
+logger = logging.getLogger(__name__)
+
+
+def make_speculator(loaded: LoadedModel, *, self_draft_layers: int | None = None) -> Speculator:
+    """The rounds of a model with all drafters it allows. `self_draft_layers` None lets the engine choose."""
+    target = make_target(loaded.model)
+    drafters: dict[str, Drafter] = {"ngram": NgramDrafter()}
+    try:
+        drafters["self"] = self_drafter(loaded.model, target, self_draft_layers)
+    except NoSelfDrafterError as reason:
+        logger.warning("the drafter 'self' is not available for this model: %s", reason)
+    return Speculator(target, drafters, loaded.tokenizer)

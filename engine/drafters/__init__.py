@@ -1,0 +1,1 @@
+"""Drafters: cheap guesses at the next tokens. No drafter touches the target's cache."""

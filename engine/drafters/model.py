@@ -1,0 +1,74 @@
+"""Drafting with a model: a smaller one, or a part of the target. Knows how to keep its cache beside the sequences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from mtplx.engine.cache import SequenceCache
+from mtplx.engine.models.target import Rows, Target
+from mtplx.engine.randomness import Purpose
+from mtplx.engine.sampling import adjust, distribution, draw, most_likely
+from mtplx.engine.sequence import Outcome
+from mtplx.engine.sequence import Sequence as DecodedSequence
+from mtplx.engine.types import Distribution, Draft, Logits
+
+_CATCH_UP_ROWS = 64
+
+
+class ModelDrafter:
+    """Draws each token from the model's distribution after the request's own processors.
+
+    A sequence that is far ahead of the drafter, as after a long prompt, is caught up with a chunk a round, without a
+    draft meanwhile, so that nobody waits for it.
+    """
+
+    def __init__(self, name: str, model: Target) -> None:
+        self.name = name
+        self._model = model
+        self._caches: WeakKeyDictionary[DecodedSequence, SequenceCache] = WeakKeyDictionary()
+
+    def propose(self, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
+        return [self._draft(sequence, depth) for sequence, depth in zip(sequences, depths, strict=True)]
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            cache = self._caches[outcome.sequence]
+            cache.commit(min(outcome.num_accepted, cache.num_uncommitted))  # the last draft token has no row
+
+    def _draft(self, sequence: DecodedSequence, depth: int) -> Draft:
+        # Taken out while in use: a cache that a failure leaves half written is not met again.
+        cache = self._caches.pop(sequence, None) or self._model.new_cache()
+        cache.rollback()
+        behind = sequence.tokens[cache.num_committed :]
+        if len(behind) > _CATCH_UP_ROWS:
+            self._advance(cache, behind[:_CATCH_UP_ROWS], num_logits=0)
+            cache.commit(_CATCH_UP_ROWS)
+            draft = Draft()
+        else:
+            logits = self._advance(cache, behind, num_logits=1)
+            cache.commit(len(behind))
+            draft = self._draw(sequence, cache, logits[0], depth)
+        self._caches[sequence] = cache
+        return draft
+
+    def _draw(self, sequence: DecodedSequence, cache: SequenceCache, logits: Logits, depth: int) -> Draft:
+        """`depth` tokens, the first from `logits` [V]. Their rows, but the last, stay uncommitted in the cache."""
+        params, history = sequence.request.sampling, sequence.history.copy()
+        start = sequence.num_output
+        tokens: list[int] = []
+        distributions: list[Distribution] = []
+        while True:
+            scores = adjust(logits, params, history)
+            if params.greedy:
+                tokens.append(most_likely(scores))
+            else:
+                distributions.append(distribution(scores, params))
+                uniform = sequence.key.uniform(start + len(tokens), Purpose.DRAFT, start)
+                tokens.append(draw(distributions[-1], uniform))
+            if len(tokens) == depth:
+                return Draft(tuple(tokens), None if params.greedy else distributions)
+            history.push(tokens[-1])
+            logits = self._advance(cache, tokens[-1:], num_logits=1)[0]
+
+    def _advance(self, cache: SequenceCache, tokens: Sequence[int], num_logits: int) -> Logits:
+        return self._model.forward([Rows(cache, tokens, num_logits)])[0]

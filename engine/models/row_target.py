@@ -1,0 +1,87 @@
+"""A target that runs by rows: one forward for the rows of all sequences. Knows which mlx-lm models can be asked to."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+
+from mtplx.engine.cache import RowCache
+from mtplx.engine.models.output_head import OutputHead
+from mtplx.engine.models.target import Rows
+from mtplx.engine.rows import RowBatch, install_row_attention
+from mtplx.engine.types import Logits
+
+
+class NotByRowsError(Exception):
+    """Why a model cannot run by rows, in words for a person."""
+
+
+class RowTarget:
+    """An mlx-lm model run on flattened rows. `layer_caches` is the list its `make_cache` gives.
+
+    Raises NotByRowsError when a layer keeps anything but keys and values.
+    """
+
+    way: Literal["rows"] = "rows"
+
+    def __init__(self, model: nn.Module, layer_caches: Sequence[Any]) -> None:
+        self._model = model
+        self._windows = [_window(cache) for cache in layer_caches]
+        self._head = OutputHead(model)
+        install_row_attention(model)
+
+    def new_cache(self) -> RowCache:
+        return RowCache(self._windows)
+
+    def forward(self, batch: Sequence[Rows]) -> list[Logits]:
+        caches = [cast(RowCache, rows.cache) for rows in batch]
+        logits = self._run(batch)
+        wanted = logits if any(rows.num_logits for rows in batch) else None
+        mx.eval(wanted, [cache.arrays for cache in caches])
+        for cache, rows in zip(caches, batch, strict=True):
+            cache.extend(len(rows.tokens))
+        return split_logits(wanted, [rows.num_logits for rows in batch])
+
+    def _run(self, batch: Sequence[Rows]) -> mx.array:
+        """The forward, lazily: logits [R, V] of the rows that want them."""
+        row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
+        views = row_batch.views(len(self._windows))
+        indices = mx.array(_logit_rows(row_batch, batch), dtype=mx.int32)
+
+        def select(rows: mx.array) -> mx.array:  # [T, 1, D] to [R, 1, D]
+            return rows if indices.size in (0, rows.shape[0]) else rows[indices]
+
+        with self._head.selecting(select):
+            logits = self._model(row_batch.tokens, cache=views)
+        if any(view.num_writes != 1 or view.num_reads != 1 for view in views):
+            raise NotByRowsError("not every layer attends to its own cache in the usual way")
+        return self._head.select_after(logits, select)[:, 0]
+
+
+def split_logits(logits: mx.array | None, counts: Sequence[int]) -> list[Logits]:
+    """Logits [R, V] as float32 arrays in host memory, [count, V] for each count."""
+    if logits is None:
+        return [np.empty((0, 0), dtype=np.float32) for _ in counts]
+    rows = np.array(logits.astype(mx.float32))
+    return np.split(rows, np.cumsum(counts)[:-1])
+
+
+def _logit_rows(row_batch: RowBatch, batch: Sequence[Rows]) -> list[int]:
+    return [
+        row
+        for segment, rows in zip(row_batch.segments, batch, strict=True)
+        for row in range(segment.stop - rows.num_logits, segment.stop)
+    ]
+
+
+def _window(cache: Any) -> int | None:
+    """The window of the layer that keeps this mlx-lm cache; None for full attention."""
+    from mlx_lm.models.cache import KVCache, RotatingKVCache
+
+    if type(cache) is KVCache:
+        return None
+    if type(cache) is RotatingKVCache and cache.keep == 0:
+        return int(cache.max_size)
+    raise NotByRowsError(f"a layer keeps a {type(cache).__name__}, not plain keys and values")

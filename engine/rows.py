@@ -1,0 +1,153 @@
+"""Every token is a row: a ragged batch of sequences as one flat batch that mlx-lm's models run unchanged.
+
+Tokens go in as [T, 1]. To each layer we look like one of mlx-lm's caches: our `offset` is the position of every row,
+our mask is a note of the window, and attention, which mlx-lm's models call by one name, comes back to us and runs
+sequence by sequence. Knows mlx-lm's conventions for caches; knows no particular model.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from mtplx.engine.cache import KeyValueBuffer, RowCache
+
+_ATTENTION = "scaled_dot_product_attention"
+
+
+@dataclass(frozen=True)
+class RowMask:
+    """Stands where mlx-lm passes a mask: causal, within a window if there is one.
+
+    Not an array: a model that computes with its mask fails on it, and is found not to run by rows.
+    """
+
+    window: int | None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The rows of one sequence in the batch: `start` to `stop` of T, at `position` and after in the sequence."""
+
+    cache: RowCache
+    start: int
+    stop: int
+    position: int
+
+
+class RowBatch:
+    """The rows of several sequences, flattened."""
+
+    def __init__(self, entries: Sequence[tuple[RowCache, Sequence[int]]]) -> None:
+        self.segments: list[Segment] = []
+        start = 0
+        for cache, tokens in entries:
+            self.segments.append(Segment(cache, start, start + len(tokens), cache.end))
+            start += len(tokens)
+        self.tokens = mx.array([token for _, tokens in entries for token in tokens])[:, None]  # [T, 1]
+        self.positions = mx.array(
+            [segment.position + i for segment in self.segments for i in range(segment.stop - segment.start)]
+        )  # [T]
+
+    def views(self, num_layers: int) -> list["RowView"]:
+        """What a model takes for its list of caches."""
+        return [RowView(self, layer) for layer in range(num_layers)]
+
+
+class RowView:
+    """One layer of the batch, in the guise of an mlx-lm cache."""
+
+    def __init__(self, batch: RowBatch, layer: int) -> None:
+        self._batch = batch
+        self._layer = layer
+        self.num_writes = 0
+        self.num_reads = 0
+
+    @property
+    def offset(self) -> mx.array:
+        return self._batch.positions
+
+    def make_mask(self, num_rows: int, return_array: bool = False, window_size: int | None = None) -> RowMask:
+        return RowMask(window_size)
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Store rows [T, H, 1, D] in their sequences' buffers. Attention reads them there."""
+        self.num_writes += 1
+        for segment in self._batch.segments:
+            rows = slice(segment.start, segment.stop)
+            self._buffer(segment).write(segment.position, _as_sequence(keys[rows]), _as_sequence(values[rows]))
+        return keys, values
+
+    def attend(self, queries: mx.array, mask: RowMask | None, **options: Any) -> mx.array:
+        """Attention of the rows [T, H, 1, D], each over its own sequence; `options` go to MLX's attention."""
+        self.num_reads += 1
+        outputs = [
+            _attend(self._buffer(segment), _as_sequence(queries[segment.start : segment.stop]), segment, mask, options)
+            for segment in self._batch.segments
+        ]
+        return _as_rows(outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=2))
+
+    def _buffer(self, segment: Segment) -> KeyValueBuffer:
+        return segment.cache.layers[self._layer]
+
+
+def _attend(
+    buffer: KeyValueBuffer, queries: mx.array, segment: Segment, mask: RowMask | None, options: dict[str, Any]
+) -> mx.array:
+    """Attention of one sequence's rows, queries [1, H, n, D]."""
+    num_rows = segment.stop - segment.start
+    end = segment.position + num_rows
+    window = _narrower(buffer.window, None if mask is None else mask.window)
+    start = 0 if window is None else max(0, segment.position - window + 1)
+    keys, values = buffer.read(start, end)
+    return mx.fast.scaled_dot_product_attention(
+        queries, keys, values, mask=_mask(segment.position, num_rows, start, window), **options
+    )
+
+
+def _mask(position: int, num_rows: int, start: int, window: int | None) -> mx.array | str | None:
+    """The mask over keys from `start` on, for rows from `position` on."""
+    end = position + num_rows
+    if num_rows == 1:
+        return None
+    if window is None or end - start <= window:
+        return "causal"
+    rows = mx.arange(position, end)[:, None]
+    keys = mx.arange(start, end)[None]
+    return (keys <= rows) & (keys > rows - window)
+
+
+def _narrower(a: int | None, b: int | None) -> int | None:
+    return min((window for window in (a, b) if window is not None), default=None)
+
+
+def _as_sequence(rows: mx.array) -> mx.array:
+    """[n, H, 1, D] to [1, H, n, D]."""
+    return rows.transpose(2, 1, 0, 3)
+
+
+_as_rows = _as_sequence  # the same exchange of axes takes [1, H, n, D] back to [n, H, 1, D]
+
+
+def install_row_attention(model: nn.Module) -> None:
+    """Make the attention that this model's modules call recognise a `RowView`; other callers notice nothing."""
+    for name in {type(module).__module__ for module in model.modules()}:
+        module = sys.modules[name]
+        original = getattr(module, _ATTENTION, None)
+        if original is not None and not hasattr(original, "__wrapped__"):
+            setattr(module, _ATTENTION, _recognise_rows(original))
+
+
+def _recognise_rows(original: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    def attention(
+        queries: mx.array, keys: mx.array, values: mx.array, cache: Any, scale: float, mask: Any, sinks: Any = None
+    ) -> mx.array:
+        if isinstance(cache, RowView):
+            return cache.attend(queries, mask, scale=scale, sinks=sinks)
+        return original(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
+
+    attention.__wrapped__ = original  # type: ignore[attr-defined]
+    return attention

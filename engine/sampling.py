@@ -1,0 +1,115 @@
+"""From logits to the distribution a token is drawn from, and drawing it.
+
+Pure functions over one row. Knows nothing of drafts: the same functions make the target's distributions and the
+drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias; then temperature, min-p,
+top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mtplx.engine.types import Distribution, Logits, SamplingParams
+
+Scores = npt.NDArray[np.float64]  # [V], logits after penalties and bias
+
+
+class TokenHistory:
+    """The tokens of one sequence as the penalties see them."""
+
+    def __init__(self, prompt: Iterable[int] = ()) -> None:
+        self.seen = set(prompt)
+        self.output_counts: Counter[int] = Counter()
+
+    def push(self, token: int) -> None:
+        """Count `token` as output."""
+        self.seen.add(token)
+        self.output_counts[token] += 1
+
+    def copy(self) -> "TokenHistory":
+        other = TokenHistory(self.seen)
+        other.output_counts = self.output_counts.copy()
+        return other
+
+
+def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Scores:
+    """Logits [V] after penalties and bias.
+
+    Repetition penalty over prompt and output (Keskar et al., 1909.05858); presence and frequency penalty over the
+    output, as OpenAI defines them.
+    """
+    scores = np.asarray(logits).astype(np.float64)
+    if params.repetition_penalty != 1.0 and history.seen:
+        seen = np.fromiter(history.seen, dtype=np.int64)
+        values = scores[seen]
+        scores[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+    if (params.presence_penalty or params.frequency_penalty) and history.output_counts:
+        tokens = np.fromiter(history.output_counts.keys(), dtype=np.int64)
+        counts = np.fromiter(history.output_counts.values(), dtype=np.float64)
+        scores[tokens] -= params.presence_penalty + params.frequency_penalty * counts
+    for token, bias in params.logit_bias.items():
+        scores[token] += bias
+    return scores
+
+
+def most_likely(scores: Scores) -> int:
+    """The greedy token: the lowest id among the highest scores."""
+    return int(np.argmax(scores))
+
+
+def distribution(scores: Scores, params: SamplingParams) -> Distribution:
+    """The distribution [V] that a token is drawn from at a temperature above 0."""
+    weights = np.exp((scores - scores.max()) / params.temperature)
+    if params.min_p > 0.0:
+        weights[weights < params.min_p] = 0.0  # the highest weight is 1
+    if 0 < params.top_k < np.count_nonzero(weights):
+        weights = _keep(weights, _descending(weights)[: params.top_k])
+    if params.top_p < 1.0:
+        order = _descending(weights)
+        cumulative = np.cumsum(weights[order])
+        num_kept = int(np.searchsorted(cumulative, params.top_p * cumulative[-1])) + 1
+        weights = _keep(weights, order[:num_kept])
+    probabilities: Distribution = weights / weights.sum()
+    return probabilities
+
+
+def draw(probabilities: Distribution, uniform: float) -> int:
+    """The token at `uniform` in [0, 1) of the cumulative distribution; never one of probability 0."""
+    support = np.flatnonzero(probabilities)
+    cumulative = np.cumsum(probabilities[support])
+    index = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
+    return int(support[min(index, len(support) - 1)])
+
+
+def sample_from_distribution(probs: Any, rng: np.random.Generator | None = None) -> int:
+    """Draw a token from probabilities [V], a numpy or MLX array; they need not sum to exactly 1.
+
+    Raises ValueError for probabilities that are negative, not finite, or all 0.
+    """
+    rng = rng or np.random.default_rng()
+    return draw(as_distribution(probs), rng.random())
+
+
+def as_distribution(probs: Any) -> Distribution:
+    """Probabilities [V] from a numpy or MLX array, checked and normalised in float64."""
+    array = np.array(probs, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"probabilities must have one dimension, not {array.ndim}")
+    total = array.sum()
+    if not np.isfinite(total) or total <= 0.0 or array.min() < 0.0:
+        raise ValueError("probabilities must be finite, not negative, and not all 0")
+    return array / total
+
+
+def _descending(weights: Scores) -> npt.NDArray[np.int64]:
+    """Token ids by falling weight, lower ids first among equals."""
+    return np.argsort(-weights, kind="stable")
+
+
+def _keep(weights: Scores, tokens: npt.NDArray[np.int64]) -> Scores:
+    kept = np.zeros_like(weights)
+    kept[tokens] = weights[tokens]
+    return kept

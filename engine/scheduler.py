@@ -1,0 +1,136 @@
+"""Whose turn it is: admits waiting requests and interleaves the rounds of running ones.
+
+A step is one round, or one chunk of one prompt, so that nobody waits longer than that for a turn or for an abort to
+take effect. Knows fairness and time; knows nothing of how a round works.
+"""
+
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+
+from mtplx.engine.errors import EngineError
+from mtplx.engine.loop import Load
+from mtplx.engine.sequence import Sequence as DecodedSequence
+from mtplx.engine.speculative import Speculator
+from mtplx.engine.types import Completion, FinishReason, Request, SpeculationStats, Update
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    request: Request
+    since: float  # monotonic seconds
+
+
+@dataclass(frozen=True)
+class _Running:
+    sequence: DecodedSequence
+    queue_time_s: float
+
+    @property
+    def id(self) -> str:
+        return self.sequence.request.id
+
+
+class Scheduler:
+    """First come, first served for at most `max_running` sequences, which then take turns.
+
+    `prefill_chunk` is the most rows of a prompt that one step forwards; `max_rows` what one sequence may grow to.
+    """
+
+    def __init__(self, speculator: Speculator, *, max_running: int, prefill_chunk: int, max_rows: int) -> None:
+        self._speculator = speculator
+        self._max_running = max_running
+        self._prefill_chunk = prefill_chunk
+        self._max_cache_rows = max_running * max_rows
+        self._waiting: deque[_Waiting] = deque()
+        self._running: deque[_Running] = deque()  # the next turn is the leftmost's
+
+    @property
+    def load(self) -> Load:
+        return Load(
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            num_cache_rows=sum(running.sequence.cache.num_committed for running in self._running),
+            max_cache_rows=self._max_cache_rows,
+        )
+
+    def add(self, request: Request) -> None:
+        """Queue a request, which must be within the engine's limits."""
+        self._waiting.append(_Waiting(request, time.monotonic()))
+
+    def abort(self, request_id: str) -> list[Update]:
+        """Forget a request, wherever it is; its end, or nothing if it is not here."""
+        for waiting in self._waiting:
+            if waiting.request.id == request_id:
+                self._waiting.remove(waiting)
+                return [Update(request_id, completion=_never_ran(waiting, "abort"))]
+        for running in self._running:
+            if running.id == request_id:
+                self._running.remove(running)
+                return [Update(request_id, completion=_completion(running, "abort"))]
+        return []
+
+    def step(self) -> list[Update]:
+        """One turn of the sequence that has waited longest for one."""
+        self._admit()
+        if not self._running:
+            return []
+        running = self._running.popleft()
+        try:
+            update = self._turn(running)
+        except Exception as error:
+            update = _failure(running, error)
+        if update is None or update.completion is None:
+            self._running.append(running)
+        return [] if update is None else [update]
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._running) < self._max_running:
+            waiting = self._waiting.popleft()
+            sequence = self._speculator.begin(waiting.request)
+            self._running.append(_Running(sequence, time.monotonic() - waiting.since))
+
+    def _turn(self, running: _Running) -> Update | None:
+        """A chunk of the prompt, which brings no news, or a round."""
+        sequence = running.sequence
+        if sequence.num_to_prefill:
+            self._speculator.prefill(sequence, min(sequence.num_to_prefill, self._prefill_chunk))
+            return None
+        draft = self._speculator.draft(sequence)
+        [verdict] = self._speculator.verify([sequence], [draft])
+        emission = self._speculator.commit(sequence, draft, verdict)
+        completion = None if emission.reason is None else _completion(running, emission.reason)
+        return Update(running.id, emission.text, emission.tokens, emission.record, completion)
+
+
+def _completion(running: _Running, reason: FinishReason) -> Completion:
+    sequence = running.sequence
+    return Completion(
+        reason=reason,
+        num_prompt_tokens=len(sequence.request.prompt),
+        num_output_tokens=sequence.num_output,
+        queue_time_s=running.queue_time_s,
+        speculation=sequence.tally.stats(),
+    )
+
+
+def _failure(running: _Running, error: Exception) -> Update:
+    """The end of a request whose own turn failed; the others go on."""
+    if not isinstance(error, EngineError):
+        logger.error("request %s failed", running.id, exc_info=error)
+        error = EngineError(f"an internal error ended request {running.id}; the server's log has the details")
+    return Update(running.id, completion=replace(_completion(running, "error"), error=error))
+
+
+def _never_ran(waiting: _Waiting, reason: FinishReason) -> Completion:
+    request = waiting.request
+    return Completion(
+        reason=reason,
+        num_prompt_tokens=len(request.prompt),
+        num_output_tokens=0,
+        queue_time_s=time.monotonic() - waiting.since,
+        speculation=SpeculationStats.none(request.depth),
+    )

@@ -1,0 +1,84 @@
+"""The state of one choice while it is decoded. Knows its own bookkeeping; decides nothing."""
+
+from dataclasses import dataclass
+
+from mtplx.engine.cache import SequenceCache
+from mtplx.engine.randomness import RandomKey, fresh_seed
+from mtplx.engine.sampling import TokenHistory
+from mtplx.engine.text.stream import TextStream
+from mtplx.engine.types import Draft, Request, RoundRecord, SpeculationStats
+
+
+class Sequence:
+    """Prompt and output of one request, and what goes with them.
+
+    The last token of `tokens` is the pending one: its row has not been forwarded yet. At the start that is the last
+    token of the prompt, so that prefill needs no logits and the first round is a round like any other.
+    """
+
+    def __init__(self, request: Request, cache: SequenceCache, text: TextStream) -> None:
+        self.request = request
+        self.cache = cache
+        self.text = text
+        self.tokens = list(request.prompt)
+        self.history = TokenHistory(request.prompt)
+        seed = request.sampling.seed
+        self.key = RandomKey(fresh_seed() if seed is None else seed, request.choice)
+        self.tally = SpeculationTally(request.depth)
+
+    @property
+    def num_output(self) -> int:
+        """Also the position, in the output, of the next token to be decided."""
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def num_to_prefill(self) -> int:
+        """Rows of the prompt that are still to be forwarded before the first round."""
+        return max(0, len(self.request.prompt) - 1 - self.cache.num_committed)
+
+    @property
+    def max_depth(self) -> int:
+        """The longest draft worth verifying: a round emits one token more."""
+        return min(self.request.depth, self.request.max_tokens - self.num_output - 1)
+
+    def append(self, token: int) -> None:
+        """Make `token` part of the output."""
+        self.tokens.append(token)
+        self.history.push(token)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a draft: `num_accepted` of its tokens are part of the output now."""
+
+    sequence: Sequence
+    draft: Draft
+    num_accepted: int
+
+
+class SpeculationTally:
+    """Counts the rounds of one sequence."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._num_rounds = 0
+        self._num_drafts = 0
+        self._num_drafted = 0
+        self._histogram = [0] * (depth + 1)
+
+    def count(self, record: RoundRecord) -> None:
+        self._num_rounds += 1
+        if record.num_drafted:
+            self._num_drafts += 1
+            self._num_drafted += record.num_drafted
+            self._histogram[record.num_accepted] += 1
+
+    def stats(self) -> SpeculationStats:
+        return SpeculationStats(
+            depth=self._depth,
+            num_rounds=self._num_rounds,
+            num_drafts=self._num_drafts,
+            num_drafted=self._num_drafted,
+            num_accepted=sum(number * times for number, times in enumerate(self._histogram)),
+            accepted_histogram=tuple(self._histogram),
+        )

@@ -1,0 +1,144 @@
+"""The round: draft, verify, commit. One forward of the target for each.
+
+Knows how a draft becomes output and what the cache keeps. Knows no queue, no clock and no other sequences' fairness.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mtplx.engine.acceptance import walk_greedy, walk_rejection
+from mtplx.engine.drafters.base import Drafter
+from mtplx.engine.errors import NonFiniteLogitsError
+from mtplx.engine.models.target import Rows, Target
+from mtplx.engine.randomness import Purpose
+from mtplx.engine.sampling import Scores, adjust, distribution, most_likely
+from mtplx.engine.sequence import Outcome
+from mtplx.engine.sequence import Sequence as DecodedSequence
+from mtplx.engine.text.stream import TextStream
+from mtplx.engine.text.tokenizer import Tokenizer
+from mtplx.engine.types import Distribution, Draft, FinishReason, Logits, Request, RoundRecord, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What a round added to a sequence's output. `reason` is set when that was the end."""
+
+    tokens: tuple[int, ...]
+    text: str
+    record: RoundRecord
+    reason: FinishReason | None
+
+
+class Speculator:
+    """The stages of a round over a target and its drafters, which requests choose by name."""
+
+    def __init__(self, target: Target, drafters: Mapping[str, Drafter], tokenizer: Tokenizer) -> None:
+        self.target = target
+        self.drafters = drafters
+        self._tokenizer = tokenizer
+        self._failed_before: set[str] = set()
+
+    def begin(self, request: Request) -> DecodedSequence:
+        """The request as a sequence that nothing has been forwarded of."""
+        text = TextStream(self._tokenizer.decode, request.prompt, request.stop)
+        return DecodedSequence(request, self.target.new_cache(), text)
+
+    def prefill(self, sequence: DecodedSequence, num_rows: int) -> None:
+        """Forward the next `num_rows` rows of the prompt. They need no logits."""
+        start = sequence.cache.num_committed
+        self.target.forward([Rows(sequence.cache, sequence.tokens[start : start + num_rows], 0)])
+        sequence.cache.commit(num_rows)
+
+    def draft(self, sequence: DecodedSequence) -> Draft:
+        """The request's drafter's guess; empty where it asks for none, or where its drafter fails."""
+        drafter = self.drafters.get(sequence.request.drafter)
+        if drafter is None or sequence.max_depth <= 0:
+            return Draft()
+        try:
+            return drafter.propose([sequence], [sequence.max_depth])[0]
+        except Exception:
+            if drafter.name not in self._failed_before:
+                logger.exception("the drafter %r failed; such rounds run without a draft", drafter.name)
+                self._failed_before.add(drafter.name)
+            return Draft()
+
+    def verify(self, sequences: Sequence[DecodedSequence], drafts: Sequence[Draft]) -> list[Verdict]:
+        """One forward over pending tokens and drafts, and what it makes of each draft."""
+        batch = [
+            Rows(sequence.cache, [sequence.tokens[-1], *draft.tokens], len(draft) + 1)
+            for sequence, draft in zip(sequences, drafts, strict=True)
+        ]
+        logits = self.target.forward(batch)
+        return [judge(*each) for each in zip(sequences, drafts, logits, strict=True)]
+
+    def commit(self, sequence: DecodedSequence, draft: Draft, verdict: Verdict) -> Emission:
+        """Make the accepted run output, cut where the text ends; keep its rows and forget the others."""
+        run = (*draft.tokens[: verdict.num_accepted], verdict.token)
+        tokens, text, reason = self._emit(sequence, run)
+        # The pending token's row and those of all new tokens but the last, which is pending now.
+        sequence.cache.commit(len(tokens))
+        num_accepted = min(verdict.num_accepted, len(tokens))
+        record = RoundRecord(sequence.request.drafter, len(draft), num_accepted)
+        sequence.tally.count(record)
+        if len(draft):
+            self._observe(Outcome(sequence, draft, num_accepted))
+        return Emission(tokens, text, record, reason)
+
+    def _emit(
+        self, sequence: DecodedSequence, run: Sequence[int]
+    ) -> tuple[tuple[int, ...], str, FinishReason | None]:
+        """Append tokens until the text ends; the tokens appended, the text that is certain, and why it ended."""
+        text = ""
+        for num_emitted, token in enumerate(run, start=1):
+            sequence.append(token)
+            if token in self._tokenizer.eos_token_ids:
+                return tuple(run[:num_emitted]), text + sequence.text.finish(), "stop"
+            piece, stopped = sequence.text.push(token)
+            text += piece
+            if stopped:
+                return tuple(run[:num_emitted]), text, "stop"
+            if sequence.num_output == sequence.request.max_tokens:
+                return tuple(run[:num_emitted]), text + sequence.text.finish(), "length"
+        return tuple(run), text, None
+
+    def _observe(self, outcome: Outcome) -> None:
+        drafter = self.drafters[outcome.sequence.request.drafter]
+        try:
+            drafter.observe([outcome])
+        except Exception:
+            logger.exception("the drafter %r failed on the outcome of its draft", drafter.name)
+
+
+def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
+    """What the target, by its logits [K + 1, V] after each row, makes of the draft.
+
+    Raises NonFiniteLogitsError for a row that no token can be chosen from.
+    """
+    params, key = sequence.request.sampling, sequence.key
+    history = sequence.history.copy()
+    start = sequence.num_output
+
+    def scores(position: int) -> Scores:
+        # The walk asks for position i once it has accepted i draft tokens: penalties advance with it.
+        if position > 0:
+            history.push(draft.tokens[position - 1])
+        if not np.isfinite(logits[position]).all():
+            raise NonFiniteLogitsError(f"the model gave logits that are not finite after {start + position} tokens")
+        return adjust(logits[position], params, history)
+
+    def target_distribution(position: int) -> Distribution:
+        return distribution(scores(position), params)
+
+    if params.greedy:
+        return walk_greedy(lambda position: most_likely(scores(position)), draft)
+    return walk_rejection(
+        target_distribution,
+        draft,
+        accept=lambda position: key.uniform(start + position, Purpose.ACCEPT),
+        emit=lambda position: key.uniform(start + position, Purpose.EMIT),
+    )
