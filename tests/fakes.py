@@ -1,0 +1,90 @@
+"""A model and a tokenizer without weights, small enough to enumerate.
+
+`TabularTarget` looks its logits up by the last two tokens; `ByteTokenizer` has a token for each byte.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from mtplx.engine.cache import check_commit
+from mtplx.engine.errors import InvalidRequestError
+from mtplx.engine.models.target import Rows
+from mtplx.engine.types import Logits
+
+EOS = 256
+
+
+class TabularCache:
+    """Remembers tokens, and counts them strictly."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.num_committed = 0
+
+    @property
+    def num_uncommitted(self) -> int:
+        return len(self.tokens) - self.num_committed
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.tokens)
+
+    def commit(self, num_rows: int) -> None:
+        check_commit(num_rows, self.num_uncommitted)
+        self.num_committed += num_rows
+        del self.tokens[self.num_committed :]
+
+    def rollback(self) -> None:
+        self.commit(0)
+
+
+class TabularTarget:
+    """Logits [V] as a fixed random function of the last two tokens, of standard deviation `sharpness`."""
+
+    way: Literal["rows"] = "rows"
+
+    def __init__(self, vocab_size: int = 8, seed: int = 0, sharpness: float = 1.5) -> None:
+        self.vocab_size = vocab_size
+        self.num_forwards = 0
+        self._seed = seed
+        self._sharpness = sharpness
+
+    def new_cache(self) -> TabularCache:
+        return TabularCache()
+
+    def forward(self, batch: Sequence[Rows]) -> list[Logits]:
+        self.num_forwards += 1
+        return [self._forward(rows) for rows in batch]
+
+    def _forward(self, rows: Rows) -> Logits:
+        assert isinstance(rows.cache, TabularCache)
+        tokens = rows.cache.tokens
+        tokens += rows.tokens
+        ends = range(len(tokens) - rows.num_logits + 1, len(tokens) + 1)
+        logits = [self.logits(tokens[:end]) for end in ends]
+        return np.array(logits, dtype=np.float32).reshape(rows.num_logits, -1)
+
+    def logits(self, context: Sequence[int]) -> Logits:
+        """Logits [V] after `context`."""
+        random = np.random.default_rng([self._seed, *context[-2:]])
+        return (self._sharpness * random.standard_normal(self.vocab_size)).astype(np.float32)
+
+
+class ByteTokenizer:
+    """One token a byte, and one that ends the text."""
+
+    eos_token_ids = frozenset({EOS})
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(token for token in tokens if token != EOS).decode(errors="replace")
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        if not messages:
+            raise InvalidRequestError("messages must not be empty", field="messages")
+        turns = "".join(f"<{message['role']}>{message['content']}\n" for message in messages)
+        return turns + "<assistant>"
