@@ -2,6 +2,8 @@
 
 import logging
 
+import mlx.core as mx
+
 from mtplx.engine.drafters.base import Drafter
 from mtplx.engine.drafters.layer_skip import NoSelfDrafterError, self_drafter
 from mtplx.engine.drafters.ngram import NgramDrafter
@@ -10,6 +12,11 @@ from mtplx.engine.models.running import make_target
 from mtplx.engine.speculative import Speculator
 
 logger = logging.getLogger(__name__)
+
+
+def default_prefill_chunk() -> int:
+    """Rows of a prompt that one step forwards: on a GPU enough to fill it, on a CPU few enough to let others in."""
+    return 512 if mx.default_device() == mx.gpu else 16
 
 
 def make_speculator(loaded: LoadedModel, *, self_draft_layers: int | None = None) -> Speculator:

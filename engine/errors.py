@@ -46,3 +46,7 @@ class NonFiniteLogitsError(EngineError):
 
 class CacheStateError(EngineError):
     """A cache operation was asked for that its state does not allow. Always a bug in the caller."""
+
+
+class StageOrderError(EngineError):
+    """A stage of a round was asked for out of order. The message says which comes first."""

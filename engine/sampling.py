@@ -101,7 +101,8 @@ def as_distribution(probs: Any) -> Distribution:
     total = array.sum()
     if not np.isfinite(total) or total <= 0.0 or array.min() < 0.0:
         raise ValueError("probabilities must be finite, not negative, and not all 0")
-    return array / total
+    probabilities: Distribution = array / total
+    return probabilities
 
 
 def _descending(weights: Scores) -> npt.NDArray[np.int64]:

@@ -6,7 +6,7 @@ from mtplx.engine.cache import SequenceCache
 from mtplx.engine.randomness import RandomKey, fresh_seed
 from mtplx.engine.sampling import TokenHistory
 from mtplx.engine.text.stream import TextStream
-from mtplx.engine.types import Draft, Request, RoundRecord, SpeculationStats
+from mtplx.engine.types import Draft, FinishReason, Request, RoundRecord, SpeculationStats
 
 
 class Sequence:
@@ -25,6 +25,7 @@ class Sequence:
         seed = request.sampling.seed
         self.key = RandomKey(fresh_seed() if seed is None else seed, request.choice)
         self.tally = SpeculationTally(request.depth)
+        self.reason: FinishReason | None = None  # why the text has ended, once it has
 
     @property
     def num_output(self) -> int:

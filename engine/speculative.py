@@ -26,12 +26,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Emission:
-    """What a round added to a sequence's output. `reason` is set when that was the end."""
+    """What a round added to a sequence's output. `reason` is set when that was the end.
+
+    `pieces` is the text that each token made certain; the first `record.num_accepted` tokens were drafted.
+    """
 
     tokens: tuple[int, ...]
-    text: str
+    pieces: tuple[str, ...]
     record: RoundRecord
     reason: FinishReason | None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
 
 class Speculator:
@@ -65,7 +72,7 @@ class Speculator:
             if drafter.name not in self._failed_before:
                 logger.exception("the drafter %r failed; such rounds run without a draft", drafter.name)
                 self._failed_before.add(drafter.name)
-            return Draft()
+            return Draft(failed=True)
 
     def verify(self, sequences: Sequence[DecodedSequence], drafts: Sequence[Draft]) -> list[Verdict]:
         """One forward over pending tokens and drafts, and what it makes of each draft."""
@@ -78,33 +85,34 @@ class Speculator:
 
     def commit(self, sequence: DecodedSequence, draft: Draft, verdict: Verdict) -> Emission:
         """Make the accepted run output, cut where the text ends; keep its rows and forget the others."""
-        run = (*draft.tokens[: verdict.num_accepted], verdict.token)
-        tokens, text, reason = self._emit(sequence, run)
+        pieces = self._emit(sequence, (*draft.tokens[: verdict.num_accepted], verdict.token))
         # The pending token's row and those of all new tokens but the last, which is pending now.
-        sequence.cache.commit(len(tokens))
-        num_accepted = min(verdict.num_accepted, len(tokens))
-        record = RoundRecord(sequence.request.drafter, len(draft), num_accepted)
+        sequence.cache.commit(len(pieces))
+        record = RoundRecord(
+            sequence.request.drafter, len(draft), min(verdict.num_accepted, len(pieces)), draft.failed
+        )
         sequence.tally.count(record)
         if len(draft):
-            self._observe(Outcome(sequence, draft, num_accepted))
-        return Emission(tokens, text, record, reason)
+            self._observe(Outcome(sequence, draft, record.num_accepted))
+        return Emission(tuple(sequence.tokens[-len(pieces) :]), tuple(pieces), record, sequence.reason)
 
-    def _emit(
-        self, sequence: DecodedSequence, run: Sequence[int]
-    ) -> tuple[tuple[int, ...], str, FinishReason | None]:
-        """Append tokens until the text ends; the tokens appended, the text that is certain, and why it ended."""
-        text = ""
-        for num_emitted, token in enumerate(run, start=1):
+    def _emit(self, sequence: DecodedSequence, run: Sequence[int]) -> list[str]:
+        """Append tokens until the text ends, if it does; the text that each made certain."""
+        pieces: list[str] = []
+        for token in run:
             sequence.append(token)
             if token in self._tokenizer.eos_token_ids:
-                return tuple(run[:num_emitted]), text + sequence.text.finish(), "stop"
+                sequence.reason = "stop"
+                return [*pieces, sequence.text.finish()]
             piece, stopped = sequence.text.push(token)
-            text += piece
             if stopped:
-                return tuple(run[:num_emitted]), text, "stop"
+                sequence.reason = "stop"
+                return [*pieces, piece]
             if sequence.num_output == sequence.request.max_tokens:
-                return tuple(run[:num_emitted]), text + sequence.text.finish(), "length"
-        return tuple(run), text, None
+                sequence.reason = "length"
+                return [*pieces, piece + sequence.text.finish()]
+            pieces.append(piece)
+        return pieces
 
     def _observe(self, outcome: Outcome) -> None:
         drafter = self.drafters[outcome.sequence.request.drafter]

@@ -58,10 +58,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Draft:
-    """K proposed tokens, with the distribution each was drawn from; `distributions` None means one-hot."""
+    """K proposed tokens, with the distribution each was drawn from; `distributions` None means one-hot.
+
+    `failed` says that the draft is empty because the drafter raised.
+    """
 
     tokens: tuple[int, ...] = ()
     distributions: Sequence[Distribution] | None = None
+    failed: bool = False
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -85,6 +89,7 @@ class RoundRecord:
     drafter: str
     num_drafted: int
     num_accepted: int
+    draft_failed: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from mtplx.engine.models.row_target import NotByRowsError, RowTarget
@@ -68,13 +69,12 @@ def _run_rows(target: RowTarget) -> list[Logits]:
 
 
 def _run_stock(model: nn.Module, layer_caches: list[Any], tokens: Sequence[int]) -> Logits:
-    logits = model(mx.array(tokens)[None], cache=layer_caches)[0]
+    logits = model(mx.array(list(tokens))[None], cache=layer_caches)[0]
     return np.array(logits.astype(mx.float32))
 
 
 def _tolerance(model: nn.Module) -> float:
     """How far rounding may carry logits apart, relative to the largest: kernels may change with the shape."""
-    from mlx.utils import tree_flatten
-
-    half = any(array.dtype in (mx.float16, mx.bfloat16) for _, array in tree_flatten(model.parameters()))
+    parameters = tree_flatten(model.parameters(), destination={})
+    half = any(array.dtype in (mx.float16, mx.bfloat16) for array in parameters.values())
     return 5e-2 if half else 1e-3

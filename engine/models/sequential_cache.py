@@ -45,7 +45,8 @@ class WindowCache:
         window = min(window_size or self.max_size, self.max_size)
         num_before = self.offset - self._buffer.first_visible(self.offset)
         if num_before + num_rows > window or return_array:
-            return create_causal_mask(num_rows, num_before, window_size=window)
+            mask: mx.array = create_causal_mask(num_rows, num_before, window_size=window)
+            return mask
         return None if num_rows == 1 else "causal"
 
     def trim(self, num_rows: int) -> None:

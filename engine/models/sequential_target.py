@@ -43,7 +43,7 @@ class SequentialTarget:
             return hidden[:, hidden.shape[1] - num_logits :]
 
         with self._head.selecting(select):
-            logits = self._model(mx.array(tokens)[None], cache=cache.layers)
+            logits = self._model(mx.array(list(tokens))[None], cache=cache.layers)
         if num_logits == 0:
             mx.eval(cache.arrays)
             return np.empty((0, 0), dtype=np.float32)

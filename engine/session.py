@@ -1,0 +1,202 @@
+"""Decoding without a server: one sequence at a time, on the caller's own thread, whole or stage by stage."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from mtplx.engine.assembly import default_prefill_chunk, make_speculator
+from mtplx.engine.errors import StageOrderError
+from mtplx.engine.limits import Limits
+from mtplx.engine.models.loaded import LoadedModel
+from mtplx.engine.models.loading import load_model
+from mtplx.engine.sequence import Sequence as DecodedSequence
+from mtplx.engine.speculative import Emission, Speculator
+from mtplx.engine.text.tokenizer import ChatMessage
+from mtplx.engine.types import Draft, Request, SamplingParams, SpeculationStats, Verdict
+
+Prompt = str | Sequence[int] | Sequence[ChatMessage]
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """What to decode with. `model` is as for `--model`: None for the default one, a path, or a hub id.
+
+    Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
+    added to their logits.
+    """
+
+    model: str | None = None
+    speculative_depth: int = 3
+    drafter: str = "ngram"
+    self_draft_layers: int | None = None
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    def request(self, prompt: Sequence[int]) -> Request:
+        """The request to decode after `prompt`."""
+        sampling = SamplingParams(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=self.logit_bias,
+            seed=self.seed,
+        )
+        return Request(
+            "session", tuple(prompt), self.max_tokens, sampling, self.stop, self.speculative_depth, self.drafter
+        )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text as it became certain, and whether the token that made it so was drafted."""
+
+    text: str
+    accepted_draft: bool
+
+
+class EngineSession:
+    """A loaded model to decode with:
+
+        with EngineSession(GenerationConfig(speculative_depth=3)) as session:
+            for text in session.generate("Once upon a time"):
+                print(text, end="")
+
+    To study a round, `begin` a prompt and call `draft`, `verify` and then either `commit` or
+    `rollback_speculative`; `step` is the three in a row. Entering raises ModelLoadError if the model cannot be had.
+    A session belongs to the thread that entered it.
+    """
+
+    def __init__(self, config: GenerationConfig | None = None) -> None:
+        self.config = config or GenerationConfig()
+        self._loaded: LoadedModel | None = None
+        self._speculator: Speculator | None = None
+        self._sequence: DecodedSequence | None = None
+        self._draft: Draft | None = None
+        self._verdict: Verdict | None = None
+
+    def __enter__(self) -> Self:
+        self._loaded = load_model(self.config.model)
+        self._speculator = make_speculator(self._loaded, self_draft_layers=self.config.self_draft_layers)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._loaded = self._speculator = self._sequence = self._draft = self._verdict = None
+
+    @property
+    def model(self) -> LoadedModel:
+        if self._loaded is None:
+            raise StageOrderError("the session is not open; use it in a `with` statement")
+        return self._loaded
+
+    @property
+    def stats(self) -> SpeculationStats:
+        """Of the text begun last: rounds, tokens drafted and accepted, and accepted by position."""
+        if self._sequence is None:
+            return SpeculationStats.none(self.config.speculative_depth)
+        return self._sequence.tally.stats()
+
+    @property
+    def num_output(self) -> int:
+        """Tokens decoded so far of the text begun last."""
+        return 0 if self._sequence is None else self._sequence.num_output
+
+    def generate(self, prompt: Prompt) -> Iterator[str]:
+        """The text that follows `prompt`, in pieces as they become certain.
+
+        `prompt` is a text, token ids, or chat messages, which the model's chat template turns into a prompt. Raises
+        InvalidRequestError for a prompt or a configuration that the model cannot serve.
+        """
+        return (piece.text for piece in self.generate_pieces(prompt))
+
+    def generate_pieces(self, prompt: Prompt) -> Iterator[Piece]:
+        """As `generate`, telling which pieces were drafted."""
+        self.begin(prompt)
+        while True:
+            emission = self.step()
+            for index, text in enumerate(emission.pieces):
+                if text:
+                    yield Piece(text, index < emission.record.num_accepted)
+            if emission.reason is not None:
+                return
+
+    # ---- the stages of a round --------------------------------------------------------------------------------
+
+    def begin(self, prompt: Prompt) -> None:
+        """Forward the prompt, all but its last token, which the first round takes as pending."""
+        request = self.config.request(self._tokens(prompt))
+        speculator = self._open_speculator()
+        max_depth = max(request.depth, 0)
+        Limits(self.model.context_length, max_depth, tuple(speculator.drafters)).check(request)
+        self._draft = self._verdict = None
+        self._sequence = speculator.begin(request)
+        while self._sequence.num_to_prefill:
+            num_rows = min(self._sequence.num_to_prefill, default_prefill_chunk())
+            speculator.prefill(self._sequence, num_rows)
+
+    def draft(self) -> Draft:
+        """Propose tokens to follow the pending one. Drops a draft that was not committed."""
+        self.rollback_speculative()
+        if self._begun().reason is not None:
+            raise StageOrderError("the text has ended; call begin(prompt) for another")
+        self._draft = self._open_speculator().draft(self._begun())
+        return self._draft
+
+    def verify(self) -> Verdict:
+        """Run the target over the pending token and the draft. Their rows are in the cache now, uncommitted."""
+        if self._draft is None or self._verdict is not None:
+            raise StageOrderError("there is no draft to verify; call draft() first")
+        [self._verdict] = self._open_speculator().verify([self._begun()], [self._draft])
+        return self._verdict
+
+    def commit(self) -> Emission:
+        """Make what was accepted part of the text, and forget the rows of the rest."""
+        if self._draft is None or self._verdict is None:
+            raise StageOrderError("there is no verdict to commit; call draft() and verify() first")
+        emission = self._open_speculator().commit(self._begun(), self._draft, self._verdict)
+        self._draft = self._verdict = None
+        return emission
+
+    def rollback_speculative(self) -> None:
+        """Forget the draft and every row that verifying it left in the cache."""
+        self._begun().cache.rollback()
+        self._draft = self._verdict = None
+
+    def step(self) -> Emission:
+        """One whole round."""
+        self.draft()
+        self.verify()
+        return self.commit()
+
+    def _tokens(self, prompt: Prompt) -> Sequence[int]:
+        tokenizer = self.model.tokenizer
+        if isinstance(prompt, str):
+            return tokenizer.encode(prompt)
+        if all(isinstance(part, int) for part in prompt):
+            return prompt  # type: ignore[return-value]
+        return tokenizer.encode(tokenizer.render_chat(prompt), add_special_tokens=False)  # type: ignore[arg-type]
+
+    def _open_speculator(self) -> Speculator:
+        if self._speculator is None:
+            raise StageOrderError("the session is not open; use it in a `with` statement")
+        return self._speculator
+
+    def _begun(self) -> DecodedSequence:
+        if self._sequence is None:
+            raise StageOrderError("no text is begun; call begin(prompt) first")
+        return self._sequence
