@@ -1,0 +1,72 @@
+"""Text from tokens as they come, never half a character.
+
+Knows that the end of a decoded text may change with the next token. Knows no vocabulary: it only calls `decode`.
+"""
+
+from collections.abc import Callable, Sequence
+
+REPLACEMENT = "\ufffd"
+# An unfinished UTF-8 character has at most three bytes, and a decoder shows each of them as one U+FFFD at most.
+MAX_UNFINISHED = 3
+MAX_PENDING = 8
+NUM_RECENT = 4
+
+
+class Detokenizer:
+    """Turns one sequence's tokens into pieces of text whose concatenation is the text of all tokens.
+
+    `decode` gives the text of a list of tokens, bytes that make no character as U+FFFD. `prompt_tail` are the tokens
+    just before the first one pushed, a few are enough: a decoder may drop a text's leading space, and a character may
+    begin in the prompt and end in the output. Text of the prompt itself is never returned.
+
+    Only a window of recent tokens is decoded at each step, so the cost per token doesn't grow with the text. The window
+    is `context`, whose text is out already, and `pending`, of which something is held back.
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], prompt_tail: Sequence[int] = ()) -> None:
+        self._decode = decode
+        self._context = list(prompt_tail)
+        self._pending: list[int] = []
+        self._shown = decode(self._context)  # the part of the window's text that is out
+
+    def push(self, token: int) -> str:
+        """The text that `token` makes certain; often empty while a character is unfinished."""
+        self._pending.append(token)
+        text = self._decode(self._context + self._pending)
+        certain = _certain_part(text)
+        piece = self._not_shown(certain)
+        if certain == text and piece:
+            self._context, self._pending = self._pending, []
+            self._shown = self._decode(self._context)
+            return piece
+        if piece:
+            self._shown = certain
+        if len(self._pending) > MAX_PENDING:
+            self._shorten(held=self._not_shown(text))
+        return piece
+
+    def flush(self) -> str:
+        """What was held back, unfinished characters as U+FFFD; the sequence ends here."""
+        text = self._decode(self._context + self._pending)
+        piece = self._not_shown(text)
+        self._shown = text
+        return piece
+
+    def _not_shown(self, text: str) -> str:
+        if text.startswith(self._shown):
+            return text[len(self._shown) :]
+        # The first token finished a character that the prompt had begun.
+        return text[len(self._shown.rstrip(REPLACEMENT)) :]
+
+    def _shorten(self, held: str) -> None:
+        """Forget pending tokens that can't matter any more: bytes that made no character, tokens without a text."""
+        recent = self._pending[-NUM_RECENT:]
+        text = self._decode(self._context + recent)
+        if text.endswith(held):
+            self._pending = recent
+            self._shown = text.removesuffix(held)
+
+
+def _certain_part(text: str) -> str:
+    num_replaced = len(text) - len(text.rstrip(REPLACEMENT))
+    return text[: len(text) - min(num_replaced, MAX_UNFINISHED)]

@@ -1,0 +1,114 @@
+"""The tokenizer of a GGUF file's vocabulary.
+
+Encoding is done by the `tokenizers` library, decoding by a table of each token's bytes. Knows no file.
+"""
+
+from collections.abc import Sequence
+
+import tokenizers
+from tokenizers import AddedToken, models, normalizers
+
+from mtplx.engine.errors import InvalidRequestError, ModelLoadError
+from mtplx.engine.text.chat import ChatTemplate
+from mtplx.engine.text.pre_tokenizers import composes_characters, keeps_whole_words, pre_tokenizer
+from mtplx.engine.text.token_bytes import SPACE, bytes_of_tokens
+from mtplx.engine.text.tokenizer import ChatMessage
+from mtplx.engine.text.vocabulary import BytePairs, SentencePieces, TokenType, Vocabulary
+
+
+class GgufTokenizer:
+    """A Tokenizer. Nothing in it changes after it is built, so any thread may use it."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Raises ModelLoadError when the vocabulary contradicts itself."""
+        self._starts_with = list(vocabulary.starts_with)
+        self._ends_with = list(vocabulary.ends_with)
+        self._eos_token_ids = vocabulary.eos_token_ids
+        self._encoder = _encoder(vocabulary)
+        self._bytes = bytes_of_tokens(vocabulary)
+        self._drops_space = isinstance(vocabulary.cut, SentencePieces) and vocabulary.cut.add_space_prefix
+        template = vocabulary.chat_template
+        self._template = None if template is None else ChatTemplate(template, vocabulary.special_texts)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return self._eos_token_ids
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        tokens: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
+        return self._starts_with + tokens + self._ends_with if add_special_tokens else tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        text = b"".join(self._bytes[token] for token in tokens if token < len(self._bytes)).decode(errors="replace")
+        return text.removeprefix(" ") if self._drops_space else text
+
+    def render_chat(self, messages: Sequence[ChatMessage]) -> str:
+        if self._template is None:
+            raise InvalidRequestError("the model has no chat template; send a prompt to be completed instead")
+        return self._template.render(messages)
+
+
+def _encoder(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    try:
+        if isinstance(vocabulary.cut, BytePairs):
+            encoder = _byte_pair_encoder(vocabulary.tokens, vocabulary.cut)
+        else:
+            encoder = _sentence_piece_encoder(vocabulary, vocabulary.cut)
+    except Exception as error:  # the library raises nothing more precise
+        raise ModelLoadError(f"the model's tokenizer contradicts itself: {error}") from error
+    encoder.add_special_tokens(_added(vocabulary, TokenType.CONTROL, special=True))
+    encoder.add_tokens(_added(vocabulary, TokenType.USER_DEFINED, special=False))
+    return encoder
+
+
+def _added(vocabulary: Vocabulary, kind: TokenType, *, special: bool) -> list[AddedToken]:
+    """The tokens of this type, which a text contains as they are, before it is cut any further."""
+    return [
+        AddedToken(token, special=special, normalized=False)
+        for token, token_type in zip(vocabulary.tokens, vocabulary.types, strict=True)
+        if token_type == kind
+    ]
+
+
+def _byte_pair_encoder(tokens: Sequence[str], cut: BytePairs) -> tokenizers.Tokenizer:
+    model = models.BPE(
+        vocab={token: index for index, token in enumerate(tokens)},
+        merges=list(cut.merges),
+        ignore_merges=keeps_whole_words(cut.pre_tokenizer),
+    )
+    encoder = tokenizers.Tokenizer(model)
+    encoder.pre_tokenizer = pre_tokenizer(cut.pre_tokenizer)
+    if composes_characters(cut.pre_tokenizer):
+        encoder.normalizer = normalizers.NFC()
+    return encoder
+
+
+def _sentence_piece_encoder(vocabulary: Vocabulary, cut: SentencePieces) -> tokenizers.Tokenizer:
+    tokens = {token: index for index, token in enumerate(vocabulary.tokens)}
+    unknown = [
+        token
+        for token, token_type in zip(vocabulary.tokens, vocabulary.types, strict=True)
+        if token_type == TokenType.UNKNOWN
+    ]
+    model = models.BPE(
+        vocab=tokens,
+        merges=_merges_by_score(tokens, cut.scores),
+        unk_token=unknown[0] if unknown else None,
+        fuse_unk=True,
+        byte_fallback=True,
+    )
+    encoder = tokenizers.Tokenizer(model)
+    spaces = normalizers.Replace(" ", SPACE)
+    encoder.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if cut.add_space_prefix else spaces
+    return encoder
+
+
+def _merges_by_score(tokens: dict[str, int], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """Every pair of tokens that forms a token, the best first."""
+    pairs = [
+        (token[:middle], token[middle:])
+        for token in tokens
+        for middle in range(1, len(token))
+        if token[:middle] in tokens and token[middle:] in tokens
+    ]
+    return sorted(pairs, key=lambda pair: -scores[tokens[pair[0] + pair[1]]])

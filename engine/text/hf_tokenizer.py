@@ -1,0 +1,48 @@
+"""A tokenizer as the transformers library reads it from a model folder.
+
+Knows mlx-lm's wrapper around it, which adds the tokens that end a text and some models' own chat renderers.
+"""
+
+from collections.abc import Sequence
+from typing import cast
+
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from mtplx.engine.errors import InvalidRequestError
+from mtplx.engine.text.tokenizer import ChatMessage
+
+
+class HfTokenizer:
+    """A Tokenizer. Its calls change nothing in the wrapped one, so any thread may use it."""
+
+    def __init__(self, wrapped: TokenizerWrapper) -> None:
+        self._wrapped = wrapped
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        return frozenset(self._wrapped.eos_token_ids)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return cast(list[int], self._wrapped.encode(text, add_special_tokens=add_special_tokens))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        # Cleaning up spaces would make a token's text depend on the tokens after it.
+        return cast(
+            str,
+            self._wrapped.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False),
+        )
+
+    def render_chat(self, messages: Sequence[ChatMessage]) -> str:
+        if not self._wrapped.has_chat_template:
+            raise InvalidRequestError("the model has no chat template; send a prompt to be completed instead")
+        try:
+            return cast(
+                str,
+                self._wrapped.apply_chat_template(
+                    [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
+                ),
+            )
+        except Exception as error:  # the template is the model's own code
+            raise InvalidRequestError(
+                f"the model's chat template rejects these messages: {error}", field="messages"
+            ) from error

@@ -1,0 +1,128 @@
+"""Real mlx-lm model folders, small enough to run in a test: random seeded weights, a byte-level tokenizer.
+
+The weights are scaled so that greedy text wanders instead of repeating itself, and depends on the whole context.
+"""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from mtplx.engine.text.token_bytes import byte_alphabet
+
+SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MERGES = (("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("a", "n"), ("an", "d"), ("Ġ", "a"), ("e", "r"))
+VOCAB_SIZE = 256 + len(MERGES) + len(SPECIAL_TOKENS) + 29  # 296: a few rows more than tokens, as real models have
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+TRANSFORMER = {
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_hidden_layers": 3,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "vocab_size": VOCAB_SIZE,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": TRANSFORMER,
+    "qwen3": TRANSFORMER,
+    "gemma3_text": TRANSFORMER
+    | {"num_hidden_layers": 6, "sliding_window": 8, "sliding_window_pattern": 3, "query_pre_attn_scalar": 16},
+    "mamba2": {
+        "num_heads": 4,
+        "head_dim": 16,
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "state_size": 16,
+        "num_hidden_layers": 3,
+        "layer_norm_epsilon": 1e-5,
+        "conv_kernel": 4,
+        "n_groups": 1,
+        "use_bias": False,
+        "use_conv_bias": True,
+        "tie_word_embeddings": False,
+        "time_step_limit": [0.001, 100.0],
+        "time_step_rank": "auto",
+        "max_position_embeddings": 512,
+    },
+    "qwen3_next": TRANSFORMER
+    | {
+        "num_hidden_layers": 4,
+        "full_attention_interval": 2,
+        "linear_num_value_heads": 4,
+        "linear_num_key_heads": 2,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "linear_conv_kernel_dim": 4,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1,
+        "shared_expert_intermediate_size": 32,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 32,
+        "partial_rotary_factor": 0.5,
+    },
+}
+
+
+def tiny_model_folder(folder: Path, model_type: str, *, seed: int = 0) -> Path:
+    """Write a model of this type, one of CONFIGS, into a new folder below `folder`; returns that folder."""
+    path = folder / f"tiny-{model_type}-{seed}"
+    path.mkdir()
+    config = CONFIGS[model_type] | {"model_type": model_type, "eos_token_id": SPECIAL_TOKENS.index("<|im_end|>")}
+    (path / "config.json").write_text(json.dumps(config))
+    mx.save_safetensors(str(path / "model.safetensors"), _weights(config, seed), metadata={"format": "mlx"})
+    write_tokenizer(path)
+    return path
+
+
+def _weights(config: dict[str, Any], seed: int) -> dict[str, mx.array]:
+    module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
+    model = module.Model(module.ModelArgs.from_dict(config))
+    key = mx.random.key(seed)
+    weights = {}
+    for name, initial in tree_flatten(model.parameters()):
+        key, own = mx.random.split(key)
+        weights[name] = _random_like(name, initial, own)
+    return weights
+
+
+def _random_like(name: str, initial: mx.array, key: mx.array) -> mx.array:
+    """Matrices that keep the size of what they multiply, embeddings of unit scale; vectors stay near their start."""
+    noise = mx.random.normal(initial.shape, key=key)
+    if initial.ndim < 2:
+        return initial + 0.1 * noise
+    if "embed" in name or "lm_head" in name:
+        return noise
+    return noise * (1.5 / initial.shape[-1] ** 0.5)
+
+
+def write_tokenizer(path: Path) -> None:
+    """A byte-level BPE tokenizer with a few merges and a chat template, as transformers saves it."""
+    texts = [*SPECIAL_TOKENS, *byte_alphabet(), *(left + right for left, right in MERGES)]
+    tokenizer = Tokenizer(models.BPE(vocab={text: index for index, text in enumerate(texts)}, merges=list(MERGES)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL_TOKENS])
+    tokenizer.save(str(path / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "chat_template": CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+    }
+    (path / "tokenizer_config.json").write_text(json.dumps(config))
