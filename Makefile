@@ -54,7 +54,7 @@ check: setup  ## Lint, check format, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 bench: setup  ## Measure how fast it starts
 	@$(BIN)/python tests/bench/startup.py
