@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx.utils import tree_flatten
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -84,14 +85,15 @@ def tiny_model_folder(folder: Path, model_type: str, *, seed: int = 0) -> Path:
     path.mkdir()
     config = CONFIGS[model_type] | {"model_type": model_type, "eos_token_id": SPECIAL_TOKENS.index("<|im_end|>")}
     (path / "config.json").write_text(json.dumps(config))
-    mx.save_safetensors(str(path / "model.safetensors"), _weights(config, seed), metadata={"format": "mlx"})
+    module = importlib.import_module(f"mlx_lm.models.{model_type}")
+    weights = random_weights(module.Model(module.ModelArgs.from_dict(config)), seed)
+    mx.save_safetensors(str(path / "model.safetensors"), weights, metadata={"format": "mlx"})
     write_tokenizer(path)
     return path
 
 
-def _weights(config: dict[str, Any], seed: int) -> dict[str, mx.array]:
-    module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
-    model = module.Model(module.ModelArgs.from_dict(config))
+def random_weights(model: nn.Module, seed: int) -> dict[str, mx.array]:
+    """Weights for all of the model's parameters, by name."""
     key = mx.random.key(seed)
     weights = {}
     for name, initial in tree_flatten(model.parameters()):
@@ -110,10 +112,15 @@ def _random_like(name: str, initial: mx.array, key: mx.array) -> mx.array:
     return noise * (1.5 / initial.shape[-1] ** 0.5)
 
 
+def token_texts() -> list[str]:
+    """The tokenizer's tokens by id: special ones, then one for each byte, then what the merges give."""
+    return [*SPECIAL_TOKENS, *byte_alphabet(), *(left + right for left, right in MERGES)]
+
+
 def write_tokenizer(path: Path) -> None:
     """A byte-level BPE tokenizer with a few merges and a chat template, as transformers saves it."""
-    texts = [*SPECIAL_TOKENS, *byte_alphabet(), *(left + right for left, right in MERGES)]
-    tokenizer = Tokenizer(models.BPE(vocab={text: index for index, text in enumerate(texts)}, merges=list(MERGES)))
+    vocabulary = {text: index for index, text in enumerate(token_texts())}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=list(MERGES)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL_TOKENS])

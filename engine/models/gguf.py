@@ -37,10 +37,24 @@ LAYER_NAMES = {
 ROPE_FACTORS = "rope_freqs.weight"
 
 
+def check_supported(header: GgufHeader) -> None:
+    """Raises ModelLoadError when the file's architecture or the quantization of a tensor isn't supported."""
+    architecture = header.require("general.architecture", str)
+    if architecture not in ARCHITECTURES:
+        raise ModelLoadError(
+            f"{header.path} holds a '{architecture}' model; supported in GGUF are {', '.join(ARCHITECTURES)}"
+        )
+    for tensor in header.tensors.values():
+        if tensor.type_name not in TENSOR_TYPES:
+            raise ModelLoadError(
+                f"{header.path}: tensor '{tensor.name}' is quantized as {tensor.type_name}, which isn't supported; "
+                f"choose a file with {', '.join(TENSOR_TYPES)} only"
+            )
+
+
 def build_model(header: GgufHeader) -> nn.Module:
-    """The model of the file, ready to run. Raises ModelLoadError when it can't be understood."""
-    architecture = _check_architecture(header)
-    _check_tensor_types(header)
+    """The model of a supported file, ready to run. Raises ModelLoadError when the file contradicts itself."""
+    architecture = header.require("general.architecture", str)
     arrays = _read_arrays(header)
     rope_factors = arrays.pop(ROPE_FACTORS, None)
     settings = _settings(header, architecture, rope_factors)
@@ -56,24 +70,6 @@ def build_model(header: GgufHeader) -> nn.Module:
         raise ModelLoadError(f"{header.path} does not hold a complete {architecture} model: {error}") from error
     mx.eval(model.parameters())
     return model
-
-
-def _check_architecture(header: GgufHeader) -> str:
-    architecture = header.require("general.architecture", str)
-    if architecture not in ARCHITECTURES:
-        raise ModelLoadError(
-            f"{header.path} holds a '{architecture}' model; supported in GGUF are {', '.join(ARCHITECTURES)}"
-        )
-    return architecture
-
-
-def _check_tensor_types(header: GgufHeader) -> None:
-    for tensor in header.tensors.values():
-        if tensor.type_name not in TENSOR_TYPES:
-            raise ModelLoadError(
-                f"{header.path}: tensor '{tensor.name}' is quantized as {tensor.type_name}, which isn't supported; "
-                f"choose a file with {', '.join(TENSOR_TYPES)} only"
-            )
 
 
 def _read_arrays(header: GgufHeader) -> dict[str, mx.array]:

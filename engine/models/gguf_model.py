@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mtplx.engine.errors import ModelLoadError
-from mtplx.engine.models.gguf import build_model
+from mtplx.engine.models.gguf import build_model, check_supported
 from mtplx.engine.models.gguf_header import read_header
 from mtplx.engine.models.gguf_vocabulary import read_vocabulary
 from mtplx.engine.models.loaded import LoadedModel
@@ -14,6 +14,7 @@ from mtplx.engine.text.gguf_tokenizer import GgufTokenizer
 def load_gguf(path: Path, *, model_id: str) -> LoadedModel:
     """Load the file at `path`. Raises ModelLoadError when it is missing, damaged, or holds what isn't supported."""
     header = read_header(path)
+    check_supported(header)
     vocabulary = read_vocabulary(header)
     model = build_model(header)
     if len(vocabulary.tokens) > model.args.vocab_size:

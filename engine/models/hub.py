@@ -53,4 +53,4 @@ def _explain(hub_id: str, error: Exception) -> str:
 
 class _NoBar(tqdm):
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **(options | {"disable": True}))
+        super().__init__(*args, **(options | {"disable": True}))  # type: ignore[no-untyped-call]
