@@ -1,0 +1,177 @@
+"""The engine as asyncio sees it: requests go in, updates come out, nothing blocks.
+
+Knows event loop and engine thread, and what is open. Knows no HTTP and no schema. Each step of the engine costs one
+hand-over to the event loop, on which everything here but `_load` and `_deliver` runs.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+
+from mtplx.configs.settings import Settings
+from mtplx.engine.limits import Limits
+from mtplx.engine.loop import EngineLoop, LoopStatus, Stepper
+from mtplx.engine.types import Request, Update
+from mtplx.server.metrics import Metrics, Timeline
+from mtplx.server.versions import versions
+
+if TYPE_CHECKING:  # would bring in MLX, which the engine thread loads while the server already answers
+    from mtplx.engine.models.loaded import LoadedModel
+
+logger = logging.getLogger(__name__)
+
+_JOIN_S = 2.0
+
+
+@dataclass(frozen=True)
+class LoadedEngine:
+    """What loading gives: a model, what requests may ask of it, what decodes them, and how (see `Target.way`)."""
+
+    model: "LoadedModel"
+    limits: Limits
+    stepper: Stepper
+    way: Literal["rows", "sequential"]
+
+
+LoadEngine: TypeAlias = Callable[[Settings], LoadedEngine]
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """The model under the name that clients know it by. `created` is when it was ready, in Unix seconds."""
+
+    name: str
+    created: int
+    fingerprint: str
+    loaded: "LoadedModel"
+    limits: Limits
+    way: Literal["rows", "sequential"]
+
+
+class RequestStream:
+    """The updates of one request, in order; the last has a completion. Leaving the context early aborts it."""
+
+    def __init__(self, abort: Callable[[], None]) -> None:
+        self._abort = abort
+        self._updates: asyncio.Queue[Update] = asyncio.Queue()
+        self._ended = False
+
+    def push(self, update: Update) -> None:
+        self._ended = update.completion is not None
+        self._updates.put_nowait(update)
+
+    async def __aiter__(self) -> AsyncIterator[Update]:
+        completion = None
+        while completion is None:
+            update = await self._updates.get()
+            completion = update.completion
+            yield update
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._ended:
+            self._abort()
+
+
+@dataclass(frozen=True)
+class _Open:
+    stream: RequestStream
+    timeline: Timeline
+
+
+class AsyncEngine:
+    """Runs the engine loop for the server. `load_engine` is called on the engine thread."""
+
+    def __init__(self, settings: Settings, load_engine: LoadEngine) -> None:
+        self.settings = settings
+        self._load_engine = load_engine
+        self._loop = EngineLoop(self._load, self._deliver, max_open=settings.max_running + settings.max_waiting)
+        self._open: dict[str, _Open] = {}
+        self._ready: tuple[ServedModel, Metrics] | None = None
+
+    def start(self) -> None:
+        """Begin to load, without waiting for it."""
+        self._event_loop = asyncio.get_running_loop()
+        self._loop.start()
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        """Take no more requests, and fail those that are still open after `grace_s` seconds."""
+        self._loop.stop(grace_s)
+
+    async def join(self) -> bool:
+        """Wait a little for the engine thread to end; False if it is still busy."""
+        return await asyncio.to_thread(self._loop.join, _JOIN_S)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the engine thread runs."""
+        return not self._loop.join(0)
+
+    @property
+    def status(self) -> LoopStatus:
+        return self._loop.status
+
+    @property
+    def known_model(self) -> ServedModel | None:
+        """The model, once it has been loaded, whatever became of the engine since."""
+        return self._ready and self._ready[0]
+
+    @property
+    def metrics(self) -> Metrics | None:
+        return self._ready and self._ready[1]
+
+    def require_model(self) -> ServedModel:
+        """The model to serve a request with. Raises EngineUnavailableError unless the engine takes requests."""
+        self._loop.require_ok()
+        assert self.known_model is not None
+        return self.known_model
+
+    def submit(self, request: Request) -> RequestStream:
+        """Queue a request. Raises EngineUnavailableError or OverloadedError."""
+        stream = RequestStream(lambda: self._loop.abort(request.id))
+        opened = _Open(stream, Timeline(submitted_at_s=time.monotonic()))
+        self._loop.submit(request)
+        self._open[request.id] = opened
+        return stream
+
+    def _load(self) -> Stepper:
+        started_at_s = time.monotonic()
+        engine = self._load_engine(self.settings)
+        loaded = engine.model
+        name = self.settings.served_model_name or loaded.id
+        model = ServedModel(name, int(time.time()), _fingerprint(loaded), loaded, engine.limits, engine.way)
+        metrics = Metrics(
+            self.settings.metrics_namespace, name, loaded.context_length, load=lambda: self._loop.status.load
+        )
+        self._ready = model, metrics
+        logger.info("serving %s from %s, loaded in %.1f s", name, loaded.source, time.monotonic() - started_at_s)
+        return engine.stepper
+
+    def _deliver(self, updates: Sequence[Update]) -> None:
+        with contextlib.suppress(RuntimeError):  # the event loop has closed: nobody is left to tell
+            self._event_loop.call_soon_threadsafe(self._dispatch, updates, time.monotonic())
+
+    def _dispatch(self, updates: Sequence[Update], at_s: float) -> None:
+        assert self.metrics is not None
+        for update in updates:
+            opened = self._open[update.request_id]
+            self.metrics.observe(opened.timeline, update, at_s)
+            opened.stream.push(update)
+            if update.completion is not None:
+                del self._open[update.request_id]
+
+
+def _fingerprint(loaded: "LoadedModel") -> str:
+    """Tells clients when an answer to the same request and seed may differ: the model or the software changed."""
+    parts = (loaded.id, loaded.quantization, *versions().values())
+    return "fp_" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

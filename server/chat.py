@@ -1,0 +1,64 @@
+"""POST /v1/chat/completions: a conversation goes in, the assistant's next message comes out."""
+
+from collections.abc import Sequence
+
+import fastapi
+
+from mtplx.engine.text.tokenizer import ChatMessage
+from mtplx.engine.types import FinishReason
+from mtplx.server.admission import require_name
+from mtplx.server.dependencies import Engine
+from mtplx.server.parsing import body_schema, read_body
+from mtplx.server.prompts import encode_chat
+from mtplx.server.requests import ChatBody, Message
+from mtplx.server.responses import ChatChoice, ChatChunkChoice, ChatDelta, Choice
+from mtplx.server.responses import ChatMessage as ReplyMessage
+from mtplx.server.serving import serve
+
+PATH = "/v1/chat/completions"
+
+router = fastapi.APIRouter()
+
+
+class ChatFormat:
+    """A choice is a message; chunks tell its role first and then what is added to it."""
+
+    id_prefix = "chatcmpl"
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
+    def whole(self, text: str, reason: FinishReason) -> Choice:
+        return ChatChoice(message=ReplyMessage(content=text), finish_reason=reason)
+
+    def opening(self) -> Sequence[Choice]:
+        return (ChatChunkChoice(delta=ChatDelta(role="assistant", content=""), finish_reason=None),)
+
+    def piece(self, text: str) -> Choice:
+        return ChatChunkChoice(delta=ChatDelta(content=text), finish_reason=None)
+
+    def closing(self, reason: FinishReason) -> Choice:
+        return ChatChunkChoice(delta=ChatDelta(), finish_reason=reason)
+
+
+@router.post(PATH, openapi_extra=body_schema(PATH, ChatBody))
+async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fastapi.Response:
+    """Answer in a conversation."""
+    body = await read_body(request, ChatBody)
+    model = engine.require_model()
+    require_name(body.model, model)
+    prompt = await encode_chat(model.loaded.tokenizer, [_for_template(message) for message in body.messages])
+    return await serve(
+        request,
+        engine,
+        model,
+        body,
+        prompt,
+        ChatFormat(),
+        max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+        default_max_tokens=None,
+    )
+
+
+def _for_template(message: Message) -> ChatMessage:
+    """OpenAI renamed the system's role; the templates of models know it by its old name."""
+    return {"role": "system" if message.role == "developer" else message.role, "content": message.content}

@@ -1,0 +1,100 @@
+"""What a client is told when something goes wrong: OpenAI's error body and a status.
+
+Knows the engine's error classes and HTTP's status codes. A client never gets to see a traceback.
+"""
+
+import math
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from mtplx.engine.errors import (
+    ContextLengthError,
+    EngineError,
+    EngineUnavailableError,
+    InvalidRequestError,
+    OverloadedError,
+)
+
+_UNAVAILABLE_RETRY_S = 5
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """An answer other than success, as OpenAI's API would give it."""
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+    type: str = "invalid_request_error"
+    retry_after_s: int | None = None
+
+    @property
+    def body(self) -> dict[str, object]:
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        return JSONResponse(self.body, status_code=self.status, headers=headers)
+
+
+def from_engine(error: EngineError) -> ApiError:
+    """The answer to a request that the engine could not serve."""
+    message = str(error)
+    match error:
+        case ContextLengthError():
+            return ApiError(HTTPStatus.BAD_REQUEST, message, param=error.field, code="context_length_exceeded")
+        case InvalidRequestError():
+            return ApiError(HTTPStatus.BAD_REQUEST, message, param=error.field)
+        case OverloadedError():
+            return ApiError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                message,
+                code="rate_limit_exceeded",
+                type="rate_limit_error",
+                retry_after_s=math.ceil(error.retry_after_s),
+            )
+        case EngineUnavailableError():
+            return ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                message,
+                code="service_unavailable",
+                type="server_error",
+                retry_after_s=_UNAVAILABLE_RETRY_S,
+            )
+        case _:
+            return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, message, code="engine_error", type="server_error")
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of `app` leave as an OpenAI error body."""
+    app.add_exception_handler(ApiError, _answer)
+    app.add_exception_handler(EngineError, _answer)
+    app.add_exception_handler(HTTPException, _answer)
+    app.add_exception_handler(Exception, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    match error:
+        case ApiError():
+            return error.response()
+        case EngineError():
+            return from_engine(error).response()
+        case HTTPException(status_code=HTTPStatus.NOT_FOUND):
+            message = f"there is nothing at {request.method} {request.url.path}"
+            return ApiError(HTTPStatus.NOT_FOUND, message, code="not_found").response()
+        case HTTPException(status_code=HTTPStatus.METHOD_NOT_ALLOWED):
+            message = f"{request.method} is not allowed at {request.url.path}"
+            answer = ApiError(error.status_code, message, code="method_not_allowed").response()
+            answer.headers.update(error.headers or {})
+            return answer
+        case HTTPException():
+            return ApiError(error.status_code, error.detail).response()
+        case _:
+            # Starlette raises the error again after this answer, so that the traceback reaches the log.
+            message = "the server made a mistake; its log says more"
+            return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, message, type="server_error").response()

@@ -1,0 +1,43 @@
+"""GET /health and GET /metrics: how the server is, for people and for machines."""
+
+from dataclasses import asdict
+from http import HTTPStatus
+
+import fastapi
+from fastapi.responses import JSONResponse
+
+from mtplx.server.dependencies import Engine
+from mtplx.server.versions import versions
+
+router = fastapi.APIRouter()
+
+
+@router.get("/health")
+async def health(engine: Engine) -> JSONResponse:
+    """Status 200 while requests are served, else 503 with the reason."""
+    status, model = engine.status, engine.known_model
+    content = {
+        "status": status.state,
+        "reason": status.reason,
+        "model": model
+        and {
+            "id": model.name,
+            "architecture": model.loaded.architecture,
+            "quantization": model.loaded.quantization,
+            "max_model_len": model.loaded.context_length,
+            "runs_by": model.way,
+            "drafters": model.limits.drafters,
+        },
+        "load": asdict(status.load),
+        "versions": versions(),
+    }
+    return JSONResponse(content, HTTPStatus.OK if status.state == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+@router.get("/metrics")
+async def metrics(request: fastapi.Request, engine: Engine) -> fastapi.Response:
+    """Prometheus metrics. There are none before the model is loaded."""
+    if engine.metrics is None:
+        return fastapi.Response(media_type="text/plain")
+    body, content_type = engine.metrics.render(request.headers.get("accept", ""))
+    return fastapi.Response(body, headers={"Content-Type": content_type})

@@ -1,0 +1,27 @@
+"""The engine that the settings ask for. Called on the engine's thread, while the server already answers."""
+
+from mtplx.configs.settings import Settings
+from mtplx.engine.errors import ModelLoadError
+from mtplx.engine.limits import PLAIN, Limits
+from mtplx.server.bridge import LoadedEngine
+
+
+def load_engine(settings: Settings) -> LoadedEngine:
+    """Load the model and make its scheduler. Raises ModelLoadError."""
+    # Imported here, for these bring in MLX and take longer than starting to listen.
+    from mtplx.engine.assembly import default_prefill_chunk, make_speculator
+    from mtplx.engine.models.loading import load_model
+    from mtplx.engine.scheduler import Scheduler
+
+    model = load_model(settings.model)
+    speculator = make_speculator(model, self_draft_layers=settings.self_draft_layers)
+    if settings.drafter not in (PLAIN, *speculator.drafters):
+        raise ModelLoadError(f"the drafter {settings.drafter!r} is not available for {model.id}; choose another")
+    scheduler = Scheduler(
+        speculator,
+        max_running=settings.max_running,
+        prefill_chunk=settings.prefill_chunk or default_prefill_chunk(),
+        max_rows=model.context_length,
+    )
+    limits = Limits(model.context_length, settings.max_speculative_depth, tuple(speculator.drafters))
+    return LoadedEngine(model, limits, scheduler, speculator.target.way)

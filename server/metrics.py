@@ -1,0 +1,185 @@
+"""What /metrics tells: counters, gauges and histograms, named as vLLM names them.
+
+Names, labels and buckets follow https://docs.vllm.ai/en/stable/usage/metrics/ so that dashboards made for it work.
+Knows updates and when they came; knows no request body and no response. Everything is counted from the engine's
+updates, the same that responses are made of, so that sums reconcile; also for a client that has gone.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
+
+from mtplx.engine.loop import Load
+from mtplx.engine.types import Completion, FinishReason, RoundRecord, Update
+
+_FIRST_TOKEN_BUCKETS_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
+)
+_BETWEEN_TOKENS_BUCKETS_S = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
+)
+_REQUEST_BUCKETS_S = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
+    *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
+)
+_WINDOW_DRAFTS = 256
+
+
+@dataclass
+class Timeline:
+    """When a request was submitted and when it last brought tokens, in monotonic seconds."""
+
+    submitted_at_s: float
+    last_tokens_at_s: float | None = None
+
+
+class Metrics:
+    """The metrics of one served model, to be used from one thread.
+
+    Tokens and drafts count when they come, what describes a whole request when it ends. `load` is asked whenever the
+    metrics are rendered.
+    """
+
+    def __init__(self, namespace: str, model_name: str, context_length: int, load: Callable[[], Load]) -> None:
+        self._registry = CollectorRegistry()
+        self._namespace = namespace
+        self._model_name = model_name
+        self._make_load_gauges(load)
+        self._make_token_counters()
+        self._make_histograms(_one_two_five(context_length))
+        self._make_speculation()
+
+    def observe(self, timeline: Timeline, update: Update, at_s: float) -> None:
+        """Count one update that came at `at_s`, and move its request's timeline on."""
+        if update.token_ids:
+            self._observe_tokens(timeline, len(update.token_ids), at_s)
+        if update.round is not None and update.round.num_drafted:
+            self._observe_draft(update.round)
+        if update.round is not None and update.round.draft_failed:
+            self._failed_drafts.labels(self._model_name, update.round.drafter).inc()
+        if update.completion is not None:
+            self._observe_completion(timeline, update.completion, at_s)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The exposition in the format that the Accept header prefers, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+    # ---- observing --------------------------------------------------------------------------------------------
+
+    def _observe_tokens(self, timeline: Timeline, num_tokens: int, at_s: float) -> None:
+        self._generation_tokens.inc(num_tokens)
+        if timeline.last_tokens_at_s is None:
+            self._first_token.observe(at_s - timeline.submitted_at_s)
+        else:
+            for _ in range(num_tokens):  # a round brings its tokens at once; each took its share of the time
+                self._between_tokens.observe((at_s - timeline.last_tokens_at_s) / num_tokens)
+        timeline.last_tokens_at_s = at_s
+
+    def _observe_draft(self, record: RoundRecord) -> None:
+        self._drafts.labels(self._model_name, record.drafter).inc()
+        self._draft_tokens.labels(self._model_name, record.drafter).inc(record.num_drafted)
+        self._accepted_tokens.labels(self._model_name, record.drafter).inc(record.num_accepted)
+        for position in range(record.num_accepted):
+            self._accepted_at.labels(self._model_name, record.drafter, str(position)).inc()
+        window = self._windows[record.drafter]
+        window.append((record.num_accepted, record.num_drafted))
+        accepted, drafted = (sum(counts) for counts in zip(*window, strict=True))
+        self._acceptance_rate.labels(self._model_name, record.drafter).set(accepted / drafted)
+
+    def _observe_completion(self, timeline: Timeline, completion: Completion, at_s: float) -> None:
+        self._finished.labels(self._model_name, completion.reason).inc()
+        self._prompt_tokens.inc(completion.num_prompt_tokens)
+        self._request_time.observe(at_s - timeline.submitted_at_s)
+        self._queue_time.observe(completion.queue_time_s)
+        self._request_prompt.observe(completion.num_prompt_tokens)
+        self._request_generation.observe(completion.num_output_tokens)
+
+    # ---- making -----------------------------------------------------------------------------------------------
+
+    def _make_load_gauges(self, load: Callable[[], Load]) -> None:
+        def usage() -> float:
+            now = load()
+            return now.num_cache_rows / now.max_cache_rows if now.max_cache_rows else 0.0
+
+        for name, help_text, value in (
+            ("num_requests_running", "Requests being decoded.", lambda: load().num_running),
+            ("num_requests_waiting", "Requests waiting for their turn.", lambda: load().num_waiting),
+            ("kv_cache_usage_perc", "Share of the cache in use; 1 is all of it.", usage),
+        ):
+            self._gauge(name, help_text).labels(self._model_name).set_function(value)
+
+    def _make_token_counters(self) -> None:
+        self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of ended requests.").labels(
+            self._model_name
+        )
+        self._generation_tokens = self._counter("generation_tokens", "Tokens generated.").labels(self._model_name)
+        self._finished = self._counter("request_success", "Requests that ended, by reason.", "finished_reason")
+        for reason in get_args(FinishReason):
+            self._finished.labels(self._model_name, reason)
+
+    def _make_histograms(self, token_buckets: Sequence[float]) -> None:
+        self._first_token = self._histogram(
+            "time_to_first_token_seconds", "Time from submission to the first token.", _FIRST_TOKEN_BUCKETS_S
+        )
+        self._between_tokens = self._histogram(
+            "inter_token_latency_seconds", "Time a token took after the one before it.", _BETWEEN_TOKENS_BUCKETS_S
+        )
+        self._request_time = self._histogram(
+            "e2e_request_latency_seconds", "Time from submission to the end.", _REQUEST_BUCKETS_S
+        )
+        self._queue_time = self._histogram(
+            "request_queue_time_seconds", "Time spent waiting for a turn.", _REQUEST_BUCKETS_S
+        )
+        self._request_prompt = self._histogram("request_prompt_tokens", "Prompt tokens of a request.", token_buckets)
+        self._request_generation = self._histogram(
+            "request_generation_tokens", "Tokens generated for a request.", token_buckets
+        )
+
+    def _make_speculation(self) -> None:
+        self._drafts = self._counter("spec_decode_num_drafts", "Rounds with a draft.", "drafter")
+        self._draft_tokens = self._counter("spec_decode_num_draft_tokens", "Tokens drafted.", "drafter")
+        self._accepted_tokens = self._counter(
+            "spec_decode_num_accepted_tokens", "Draft tokens that became output.", "drafter"
+        )
+        self._accepted_at = self._counter(
+            "spec_decode_num_accepted_tokens_per_pos",
+            "Draft tokens that became output, by position in the draft.",
+            "drafter",
+            "position",
+        )
+        self._failed_drafts = self._counter(
+            "spec_decode_num_failed_drafts", "Rounds without a draft because the drafter failed.", "drafter"
+        )
+        self._acceptance_rate = self._gauge(
+            "spec_decode_draft_acceptance_rate",
+            f"Accepted share of the tokens of the last {_WINDOW_DRAFTS} drafts.",
+            "drafter",
+        )
+        self._windows: defaultdict[str, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=_WINDOW_DRAFTS))
+
+    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(self._full_name(name), help_text, ["model_name", *labels], registry=self._registry)
+
+    def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
+        return Gauge(self._full_name(name), help_text, ["model_name", *labels], registry=self._registry)
+
+    def _histogram(self, name: str, help_text: str, buckets: Sequence[float]) -> Histogram:
+        full_name = self._full_name(name)
+        histogram = Histogram(full_name, help_text, ["model_name"], buckets=buckets, registry=self._registry)
+        return histogram.labels(self._model_name)
+
+    def _full_name(self, name: str) -> str:
+        return f"{self._namespace}:{name}"
+
+
+def _one_two_five(most: int) -> tuple[float, ...]:
+    """1, 2, 5, 10, 20, 50 … up to `most`."""
+    steps = (digit * 10.0**exponent for exponent in range(len(str(most))) for digit in (1, 2, 5))
+    return tuple(step for step in steps if step <= most)

@@ -1,0 +1,144 @@
+"""How a request's updates become the reply, whole or streamed, for both endpoints alike.
+
+Knows the order of chunks, when usage and metrics are told, and what happens when the client goes. Knows no field of
+a choice: that is the format's affair.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import fastapi
+
+from mtplx.engine.types import Completion, FinishReason
+from mtplx.server.bridge import RequestStream, ServedModel
+from mtplx.server.errors import from_engine
+from mtplx.server.responses import Choice, Metrics, Reply, SpeculativeDecoding, Usage
+from mtplx.server.sse import EventStream, event
+
+_CLIENT_CLOSED_REQUEST = 499  # nginx's; nobody is there to read it, but the access log tells
+
+
+class ReplyFormat(Protocol):
+    """How an endpoint words its choices."""
+
+    id_prefix: str
+    whole_object: str
+    chunk_object: str
+
+    def whole(self, text: str, reason: FinishReason) -> Choice: ...
+
+    def opening(self) -> Sequence[Choice]:
+        """Choices of the chunks that come before the first text."""
+        ...
+
+    def piece(self, text: str) -> Choice: ...
+
+    def closing(self, reason: FinishReason) -> Choice: ...
+
+
+@dataclass(frozen=True)
+class ReplyWriter:
+    """Words the replies to one request: the same id, time and model in all its chunks."""
+
+    format: ReplyFormat
+    id: str
+    created: int
+    model: ServedModel
+
+    def whole(self, text: str, completion: Completion) -> Reply:
+        choice = self.format.whole(text, completion.reason)
+        return self._reply(self.format.whole_object, [choice], usage=Usage.of(completion), metrics=_metrics(completion))
+
+    def chunk(self, *choices: Choice, **extras: Any) -> Reply:
+        return self._reply(self.format.chunk_object, choices, **extras)
+
+    def _reply(self, kind: str, choices: Sequence[Choice], **extras: Any) -> Reply:
+        return Reply(
+            id=self.id,
+            object=kind,
+            created=self.created,
+            model=self.model.name,
+            system_fingerprint=self.model.fingerprint,
+            choices=list(choices),
+            **extras,
+        )
+
+
+def new_id(reply_format: ReplyFormat) -> str:
+    return f"{reply_format.id_prefix}-{secrets.token_hex(12)}"
+
+
+async def whole_reply(request: fastapi.Request, stream: RequestStream, writer: ReplyWriter) -> fastapi.Response:
+    """The reply in one piece. Raises the engine's error if the request failed; aborts it if the client goes."""
+    with stream:
+        collecting = asyncio.ensure_future(_collect(stream))
+        leaving = asyncio.ensure_future(_until_disconnect(request))
+        try:
+            await asyncio.wait((collecting, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            collecting.cancel()
+            leaving.cancel()
+        if collecting.cancelled() or not collecting.done():
+            return fastapi.Response(status_code=_CLIENT_CLOSED_REQUEST)
+    text, completion = collecting.result()
+    if completion.error is not None:
+        raise completion.error
+    return fastapi.Response(writer.whole(text, completion).json_bytes(), media_type="application/json")
+
+
+def streamed_reply(stream: RequestStream, writer: ReplyWriter, *, include_usage: bool) -> fastapi.Response:
+    """The reply as server-sent events."""
+    return EventStream(_events(stream, writer, include_usage), stream)
+
+
+async def _collect(stream: RequestStream) -> tuple[str, Completion]:
+    text = ""
+    async for update in stream:
+        text += update.text
+        completion = update.completion
+    assert completion is not None
+    return text, completion
+
+
+async def _until_disconnect(request: fastapi.Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _events(stream: RequestStream, writer: ReplyWriter, include_usage: bool) -> AsyncIterator[bytes]:
+    """Nothing is sent before the first text, so that a client's time to the first chunk is that of the first text."""
+    no_usage = {"usage": None} if include_usage else {}
+    opening = writer.format.opening()
+    completion = None
+    async for update in stream:
+        completion = update.completion
+        if update.text:
+            for choice in (*opening, writer.format.piece(update.text)):
+                yield event(writer.chunk(choice, **no_usage).json_bytes())
+            opening = ()
+    assert completion is not None
+    if completion.error is not None:
+        yield event(json.dumps(from_engine(completion.error).body).encode())
+        return
+    for choice in opening:
+        yield event(writer.chunk(choice, **no_usage).json_bytes())
+    for chunk in _last_chunks(writer, completion, include_usage):
+        yield event(chunk.json_bytes())
+    yield event(b"[DONE]")
+
+
+def _last_chunks(writer: ReplyWriter, completion: Completion, include_usage: bool) -> Iterator[Reply]:
+    closing = writer.format.closing(completion.reason)
+    if include_usage:
+        yield writer.chunk(closing, usage=None)
+        yield writer.chunk(usage=Usage.of(completion), metrics=_metrics(completion))
+    else:
+        yield writer.chunk(closing, metrics=_metrics(completion))
+
+
+def _metrics(completion: Completion) -> Metrics:
+    return Metrics(speculative_decoding=SpeculativeDecoding.of(completion.speculation))

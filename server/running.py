@@ -1,0 +1,86 @@
+"""The server as a process: its socket, its log, and how it ends at a signal.
+
+Knows uvicorn. Knows no route.
+"""
+
+import logging
+import math
+import os
+import socket
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from mtplx.configs.settings import Settings
+from mtplx.server.app import create_app
+from mtplx.server.bridge import AsyncEngine, LoadEngine
+
+logger = logging.getLogger(__name__)
+
+_BACKLOG = 2048
+_PATIENCE_S = 2  # for a step of the engine that takes longer than the grace period
+
+
+class ListenError(Exception):
+    """The address to listen on cannot be had."""
+
+
+class Server(uvicorn.Server):
+    """Stops the engine as soon as it is told to exit: open streams would keep it waiting otherwise.
+
+    They have `grace_s` seconds to finish; then each gets an error as its last event.
+    """
+
+    def __init__(self, app: FastAPI, grace_s: float) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                lifespan="on",
+                ws="none",
+                log_config=None,
+                server_header=False,
+                timeout_graceful_shutdown=math.ceil(grace_s) + _PATIENCE_S,
+            )
+        )
+        self._engine: AsyncEngine = app.state.engine
+        self._grace_s = grace_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Exit, or at a second signal exit at once. Unlike uvicorn's, the signal is not raised again in the end."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("shutting down; open requests have %g s to finish", self._grace_s)
+        self._engine.stop(self._grace_s)
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ListenError."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+
+
+def run_server(settings: Settings, load_engine: LoadEngine) -> None:
+    """Serve until SIGINT or SIGTERM comes. Raises ListenError."""
+    _set_up_log(settings)
+    app = create_app(settings, load_engine)
+    with listen(settings.host, settings.port) as listener:
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        logger.info("listening on http://%s:%d", host, listener.getsockname()[1])
+        Server(app, settings.shutdown_grace_s).run([listener])
+    if app.state.engine.is_alive:
+        # Still loading, or deep in a step: the interpreter cannot end a thread that is inside native code.
+        logging.shutdown()
+        os._exit(0)
+
+
+def _set_up_log(settings: Settings) -> None:
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    if settings.log_level == "info":
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its start and end are told here

@@ -1,0 +1,39 @@
+"""One completion request, from its validated body to its response, the same way for both endpoints."""
+
+import time
+from collections.abc import Sequence
+
+import fastapi
+
+from mtplx.server.admission import admit
+from mtplx.server.bridge import AsyncEngine, ServedModel
+from mtplx.server.replies import ReplyFormat, ReplyWriter, new_id, streamed_reply, whole_reply
+from mtplx.server.requests import SamplingBody
+
+
+async def serve(
+    request: fastapi.Request,
+    engine: AsyncEngine,
+    model: ServedModel,
+    body: SamplingBody,
+    prompt: Sequence[int],
+    reply_format: ReplyFormat,
+    *,
+    max_tokens: int | None,
+    default_max_tokens: int | None,
+) -> fastapi.Response:
+    """Submit and reply. Raises EngineError while an error status can still be sent; later errors end the stream."""
+    writer = ReplyWriter(reply_format, new_id(reply_format), int(time.time()), model)
+    admitted = admit(
+        body,
+        prompt,
+        request_id=writer.id,
+        max_tokens=max_tokens,
+        default_max_tokens=default_max_tokens,
+        model=model,
+        settings=engine.settings,
+    )
+    stream = engine.submit(admitted)
+    if body.stream:
+        return streamed_reply(stream, writer, include_usage=body.include_usage)
+    return await whole_reply(request, stream, writer)

@@ -1,0 +1,30 @@
+"""Server-sent events: a stream of replies that ends the request with itself.
+
+Knows HTTP streaming; knows nothing of what the events say.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
+
+from sse_starlette.sse import AppStatus, EventSourceResponse
+from starlette.types import Receive, Scope, Send
+
+# At shutdown the engine ends what is open, in order; the library would cut streams off at once.
+AppStatus.enable_automatic_graceful_drain = False
+
+
+class EventStream(EventSourceResponse):
+    """Sends `events`, each the data of one event. Leaves `source` when done, or when the client has gone."""
+
+    def __init__(self, events: AsyncIterator[bytes], source: AbstractContextManager[object]) -> None:
+        super().__init__(events, sep="\n")
+        self._source = source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._source:
+            await super().__call__(scope, receive, send)
+
+
+def event(data: bytes) -> bytes:
+    """The wire form of an event; `data` has no line break."""
+    return b"data: " + data + b"\n\n"
