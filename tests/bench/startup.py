@@ -41,12 +41,12 @@ def health(port: int) -> str:
 def start_to_healthy_s() -> float:
     port = free_port()
     started = time.monotonic()
-    server = subprocess.Popen([MTPLX, "serve", "--port", str(port)], stdout=subprocess.DEVNULL)
+    server = subprocess.Popen([MTPLX, "serve", "--port", str(port), "--log-level", "error"])
     try:
         while (state := health(port)) != "ok":
             if state == "failed" or server.poll() is not None or time.monotonic() - started > HEALTHY_TIMEOUT_S:
                 raise SystemExit(f"the server did not get healthy: {state}")
-            time.sleep(0.02)
+            time.sleep(0.05)
         return time.monotonic() - started
     finally:
         server.terminate()
