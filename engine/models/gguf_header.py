@@ -100,7 +100,7 @@ class GgufHeader:
         if kind is float and isinstance(value, int):
             value = float(value)
         if not isinstance(value, kind):
-            raise ModelLoadError(f"{self.path}: the metadata '{key}' is {value!r}, expected a {kind.__name__}")
+            raise ModelLoadError(f"{self.path}: the metadata '{key}' is {value!r}, expected {kind.__name__}")
         return value
 
     def require_list(self, key: str, kind: type[Kind]) -> list[Kind]:

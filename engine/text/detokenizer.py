@@ -33,30 +33,34 @@ class Detokenizer:
         """The text that `token` makes certain; often empty while a character is unfinished."""
         self._pending.append(token)
         text = self._decode(self._context + self._pending)
+        if not text.endswith(REPLACEMENT):
+            return self._show_all(text)
+        if not text.startswith(self._shown):
+            # Some decoders spell all bytes in a row as U+FFFD, finished characters too, while one is unfinished.
+            return ""
         certain = _certain_part(text)
-        piece = self._not_shown(certain)
-        if certain == text and piece:
-            self._context, self._pending = self._pending, []
-            self._shown = self._decode(self._context)
-            return piece
-        if piece:
-            self._shown = certain
+        piece = certain[len(self._shown) :]
+        self._shown += piece
         if len(self._pending) > MAX_PENDING:
-            self._shorten(held=self._not_shown(text))
+            self._shorten(held=text[len(self._shown) :])
         return piece
 
     def flush(self) -> str:
-        """What was held back, unfinished characters as U+FFFD; the sequence ends here."""
+        """What was held back, unfinished characters as U+FFFD. Push nothing after it."""
         text = self._decode(self._context + self._pending)
-        piece = self._not_shown(text)
-        self._shown = text
-        return piece
+        return text[len(self._shown) :] if text.startswith(self._shown) else REPLACEMENT
 
-    def _not_shown(self, text: str) -> str:
+    def _show_all(self, text: str) -> str:
         if text.startswith(self._shown):
-            return text[len(self._shown) :]
-        # The first token finished a character that the prompt had begun.
-        return text[len(self._shown.rstrip(REPLACEMENT)) :]
+            piece = text[len(self._shown) :]
+        else:  # a character is finished that the prompt began
+            piece = text[len(self._shown.rstrip(REPLACEMENT)) :]
+        if piece:
+            self._context, self._pending = self._pending, []
+            self._shown = self._decode(self._context)
+        elif len(self._pending) > MAX_PENDING:
+            self._shorten(held="")
+        return piece
 
     def _shorten(self, held: str) -> None:
         """Forget pending tokens that can't matter any more: bytes that made no character, tokens without a text."""

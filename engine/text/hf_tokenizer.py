@@ -17,6 +17,8 @@ class HfTokenizer:
 
     def __init__(self, wrapped: TokenizerWrapper) -> None:
         self._wrapped = wrapped
+        # The first call takes back a truncation the folder may ask for; the calls after it find nothing to change.
+        wrapped.encode("")
 
     @property
     def eos_token_ids(self) -> frozenset[int]:

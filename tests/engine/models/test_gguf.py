@@ -119,7 +119,7 @@ def test_rotary_factors_of_llama3_are_understood(tmp_path: Path) -> None:
         ({"tensors": {"rope_freqs.weight": np.linspace(1, 3, HEAD_SIZE // 2, dtype=np.float32)}}, "unlike llama3"),
         ({"tensors": {"blk.0.ffn_gate_inp.weight": np.ones((4, 64), np.float32)}}, "'blk.0.ffn_gate_inp.weight'"),
         ({"metadata": {"llama.attention.head_count": None}}, "lacks the metadata 'llama.attention.head_count'"),
-        ({"metadata": {"llama.attention.head_count": "four"}}, "'four', expected a int"),
+        ({"metadata": {"llama.attention.head_count": "four"}}, "'four', expected int"),
         ({"metadata": {"llama.rope.dimension_count": 8}}, "only a part of each head"),
         ({"metadata": {"llama.block_count": 3}}, "not hold a complete llama model"),
     ],

@@ -61,8 +61,8 @@ def test_values_are_asked_for_by_kind(tmp_path: Path) -> None:
     ("ask", "complaint"),
     [
         (lambda header: header.require("missing", int), "lacks the metadata 'missing'"),
-        (lambda header: header.require("words", int), "'words' is 'naïve 🦜', expected a int"),
-        (lambda header: header.get("words", 1), "expected a int"),
+        (lambda header: header.require("words", int), "'words' is 'naïve 🦜', expected int"),
+        (lambda header: header.get("words", 1), "expected int"),
         (lambda header: header.require_list("missing", str), "lacks the metadata 'missing'"),
         (lambda header: header.require_list("numbers", str), "'numbers' is not a list of str"),
         (lambda header: header.require_list("words", str), "'words' is not a list of str"),

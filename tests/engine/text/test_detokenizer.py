@@ -78,6 +78,23 @@ def test_bytes_that_can_begin_no_character_come_out_before_the_end() -> None:
     assert "".join(pieces([0xFF] * 50)[:-1]) == "\ufffd" * 47
 
 
+def decode_runs(tokens: Sequence[int]) -> str:
+    """As SentencePiece's byte fallback in the tokenizers library: one wrong byte spoils all the bytes in its row."""
+    try:
+        return bytes(tokens).decode()
+    except UnicodeDecodeError:
+        return "\ufffd" * len(tokens)
+
+
+@given(texts)
+def test_a_decoder_that_takes_finished_characters_back_meanwhile_changes_nothing(text: str) -> None:
+    assert "".join(pieces(list(text.encode()), decode=decode_runs)) == text
+
+
+def test_such_a_decoder_shows_an_unfinished_character_once() -> None:
+    assert pieces(list("🦜🦜".encode())[:-1], decode=decode_runs)[3:] == ["🦜", "", "", "", "\ufffd"]
+
+
 def decode_words(tokens: Sequence[int]) -> str:
     """As SentencePiece does: a text's first space is dropped."""
     return "".join(["", " Hello", " world", " ", ",", "s"][token] for token in tokens).removeprefix(" ")

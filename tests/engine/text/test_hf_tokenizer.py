@@ -1,5 +1,6 @@
 """The tokenizer of a model folder, through the same interface."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,15 @@ def test_special_tokens_spelled_in_a_text_count_as_such_and_have_no_text(tokeniz
     tokens = tokenizer.encode("<|im_start|>the<|im_end|>")
     assert [tokens[0], tokens[-1]] == [SPECIAL_TOKENS.index(text) for text in ("<|im_start|>", "<|im_end|>")]
     assert tokenizer.decode(tokens) == "the"
+
+
+def test_a_truncation_that_the_folder_asks_for_cuts_no_prompt(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    file = tmp_path / "tokenizer.json"
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation": truncation}))
+    tokenizer = HfTokenizer(load_tokenizer(tmp_path))
+    assert tokenizer.decode(tokenizer.encode("longer than two tokens")) == "longer than two tokens"
 
 
 def test_the_end_of_text_is_known(tokenizer: HfTokenizer) -> None:
