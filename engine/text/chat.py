@@ -41,7 +41,11 @@ class ChatTemplate:
         """The prompt for the assistant's next turn. Raises InvalidRequestError when the template rejects them."""
         try:
             return self._template.render(
-                messages=[dict(message) for message in messages], add_generation_prompt=True, **self._special_tokens
+                messages=[dict(message) for message in messages],
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
             )
         except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
             raise InvalidRequestError(

@@ -51,10 +51,9 @@ class Detokenizer:
         return text[len(self._shown) :] if text.startswith(self._shown) else REPLACEMENT
 
     def _show_all(self, text: str) -> str:
-        if text.startswith(self._shown):
-            piece = text[len(self._shown) :]
-        else:  # a character is finished that the prompt began
-            piece = text[len(self._shown.rstrip(REPLACEMENT)) :]
+        # Where the text has changed, a character is finished that the prompt began.
+        shown = self._shown if text.startswith(self._shown) else self._shown.rstrip(REPLACEMENT)
+        piece = text[len(shown) :]
         if piece:
             self._context, self._pending = self._pending, []
             self._shown = self._decode(self._context)

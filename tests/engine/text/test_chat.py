@@ -18,7 +18,7 @@ MESSAGES = [{"role": "user", "content": 'Is 2 < 3 & "so"? 你好'}, {"role": "as
         "{{ message['content'] }}\n{% endfor %}",
         "{% for message in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ message | tojson }}{% endfor %}",
         "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
-        "{{ messages | tojson(indent=2) }}{% if tools %}tools{% endif %}",
+        "{{ messages | tojson(indent=2) }}{{ tools is none }} {{ tools is defined }}",
         "{{ strftime_now('%Y') }}",
     ],
 )
