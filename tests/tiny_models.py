@@ -105,6 +105,8 @@ def random_weights(model: nn.Module, seed: int) -> dict[str, mx.array]:
 def _random_like(name: str, initial: mx.array, key: mx.array) -> mx.array:
     """Matrices that keep the size of what they multiply, embeddings of unit scale; vectors stay near their start."""
     noise = mx.random.normal(initial.shape, key=key)
+    if name.endswith("A_log"):
+        return noise - 4.0  # a slow decay: recurrent states remember the whole text
     if initial.ndim < 2:
         return initial + 0.1 * noise
     if "embed" in name or "lm_head" in name:
