@@ -9,25 +9,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from mtplx.engine.errors import EngineError, EngineUnavailableError, OverloadedError
-from mtplx.engine.types import Completion, Request, SpeculationStats, Update
+from mtplx.engine.types import Completion, Load, Request, SpeculationStats, Update
 
 logger = logging.getLogger(__name__)
 
 State = Literal["loading", "ok", "failed", "stopped"]
-
-
-@dataclass(frozen=True)
-class Load:
-    """How busy the engine is. Cache sizes count rows over all sequences."""
-
-    num_running: int = 0
-    num_waiting: int = 0
-    num_cache_rows: int = 0
-    max_cache_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,7 +26,7 @@ class LoopStatus:
 
     state: State = "loading"
     reason: str | None = None
-    load: Load = Load()
+    load: Load = field(default_factory=Load)
 
 
 class Stepper(Protocol):

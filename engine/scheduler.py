@@ -10,10 +10,9 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from mtplx.engine.errors import EngineError
-from mtplx.engine.loop import Load
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import Completion, FinishReason, Request, SpeculationStats, Update
+from mtplx.engine.types import Completion, FinishReason, Load, Request, SpeculationStats, Update
 
 logger = logging.getLogger(__name__)
 

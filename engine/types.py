@@ -150,3 +150,13 @@ class Update:
     token_ids: tuple[int, ...] = ()
     round: RoundRecord | None = None
     completion: Completion | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """How busy the engine is. Cache sizes count rows over all sequences."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_cache_rows: int = 0
+    max_cache_rows: int = 0

@@ -1,14 +1,18 @@
 """What a drafter is, and drafting from any model of the next token. Knows no particular drafter."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from mtplx.engine.sampling import as_distribution, draw
-from mtplx.engine.sequence import Outcome
-from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.types import Draft
+
+if TYPE_CHECKING:  # generate_draft is public and works on arrays alone: it must not load MLX
+    from mtplx.engine.sequence import Outcome
+    from mtplx.engine.sequence import Sequence as DecodedSequence
 
 
 class Drafter(Protocol):

@@ -1,7 +1,6 @@
 """Drafting with a model: a smaller one, or a part of the target. Knows how to keep its cache beside the sequences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.cache import SequenceCache

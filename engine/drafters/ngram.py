@@ -24,8 +24,7 @@ class NgramDrafter:
 
     def propose(self, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
         return [
-            Draft(copy_continuation(sequence.tokens, depth))
-            for sequence, depth in zip(sequences, depths, strict=True)
+            Draft(copy_continuation(sequence.tokens, depth)) for sequence, depth in zip(sequences, depths, strict=True)
         ]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
