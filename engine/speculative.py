@@ -88,9 +88,7 @@ class Speculator:
         pieces = self._emit(sequence, (*draft.tokens[: verdict.num_accepted], verdict.token))
         # The pending token's row and those of all new tokens but the last, which is pending now.
         sequence.cache.commit(len(pieces))
-        record = RoundRecord(
-            sequence.request.drafter, len(draft), min(verdict.num_accepted, len(pieces)), draft.failed
-        )
+        record = RoundRecord(sequence.request.drafter, len(draft), min(verdict.num_accepted, len(pieces)), draft.failed)
         sequence.tally.count(record)
         if len(draft):
             self._observe(Outcome(sequence, draft, record.num_accepted))

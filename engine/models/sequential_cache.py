@@ -88,9 +88,7 @@ class SequentialCache:
     def prepare(self) -> None:
         """Before a forward: make sure there is a way back to the last commit."""
         if not self._uncommitted:
-            self._saved = [
-                (leaf, copy.deepcopy(vars(leaf))) for leaf in _leaves(self.layers) if not _can_shorten(leaf)
-            ]
+            self._saved = [(leaf, copy.deepcopy(vars(leaf))) for leaf in _leaves(self.layers) if not _can_shorten(leaf)]
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Count rows that a forward appended."""
