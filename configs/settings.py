@@ -8,14 +8,13 @@ nowhere else; `MTPLX_` variables that name no setting are left alone, as orchest
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 DrafterName = Literal["ngram", "self", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-PositiveInt = Annotated[int, Field(ge=1)]
 
 _PRESETS = Path(__file__).parent
 _ENV_PREFIX = "MTPLX_"
@@ -40,13 +39,13 @@ class Settings(BaseSettings):
     speculative_depth: int = Field(3, ge=0, description="tokens to draft a round when a request does not say")
     max_speculative_depth: int = Field(16, ge=0, description="largest depth a request may ask for")
     drafter: DrafterName = Field("ngram", description="who drafts when a request does not say")
-    self_draft_layers: PositiveInt | None = Field(
-        None, description="layers of the model that the self drafter uses; the engine's choice if not given"
+    self_draft_layers: int | None = Field(
+        None, ge=1, description="layers of the model that the self drafter uses; the engine's choice if not given"
     )
     max_running: int = Field(8, ge=1, description="requests decoded at a time")
     max_waiting: int = Field(128, ge=0, description="requests that may wait for their turn; more are answered 429")
-    prefill_chunk: PositiveInt | None = Field(
-        None, description="prompt tokens processed in one go; the engine's choice for the device if not given"
+    prefill_chunk: int | None = Field(
+        None, ge=1, description="prompt tokens processed in one go; the engine's choice for the device if not given"
     )
     max_body_bytes: int = Field(8 * 2**20, ge=1, description="largest request body, in bytes; more is answered 413")
     metrics_namespace: str = Field(

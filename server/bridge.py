@@ -150,9 +150,7 @@ class AsyncEngine:
         loaded = engine.model
         name = self.settings.served_model_name or loaded.id
         model = ServedModel(name, int(time.time()), _fingerprint(loaded), loaded, engine.limits, engine.way)
-        metrics = Metrics(
-            self.settings.metrics_namespace, name, loaded.context_length, load=lambda: self._loop.status.load
-        )
+        metrics = Metrics(self.settings.metrics_namespace, name, engine.limits, load=lambda: self._loop.status.load)
         self._ready = model, metrics
         logger.info("serving %s from %s, loaded in %.1f s", name, loaded.source, time.monotonic() - started_at_s)
         return engine.stepper

@@ -13,8 +13,8 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
-from mtplx.engine.loop import Load
-from mtplx.engine.types import Completion, FinishReason, RoundRecord, Update
+from mtplx.engine.limits import Limits
+from mtplx.engine.types import Completion, FinishReason, Load, RoundRecord, Update
 
 _FIRST_TOKEN_BUCKETS_S = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -46,14 +46,14 @@ class Metrics:
     metrics are rendered.
     """
 
-    def __init__(self, namespace: str, model_name: str, context_length: int, load: Callable[[], Load]) -> None:
+    def __init__(self, namespace: str, model_name: str, limits: Limits, load: Callable[[], Load]) -> None:
         self._registry = CollectorRegistry()
         self._namespace = namespace
         self._model_name = model_name
         self._make_load_gauges(load)
         self._make_token_counters()
-        self._make_histograms(_one_two_five(context_length))
-        self._make_speculation()
+        self._make_histograms(_one_two_five(limits.context_length))
+        self._make_speculation(limits.drafters)
 
     def observe(self, timeline: Timeline, update: Update, at_s: float) -> None:
         """Count one update that came at `at_s`, and move its request's timeline on."""
@@ -142,7 +142,7 @@ class Metrics:
             "request_generation_tokens", "Tokens generated for a request.", token_buckets
         )
 
-    def _make_speculation(self) -> None:
+    def _make_speculation(self, drafters: Sequence[str]) -> None:
         self._drafts = self._counter("spec_decode_num_drafts", "Rounds with a draft.", "drafter")
         self._draft_tokens = self._counter("spec_decode_num_draft_tokens", "Tokens drafted.", "drafter")
         self._accepted_tokens = self._counter(
@@ -162,6 +162,9 @@ class Metrics:
             f"Accepted share of the tokens of the last {_WINDOW_DRAFTS} drafts.",
             "drafter",
         )
+        for drafter in drafters:  # a counter that is there from the start has a rate from the start
+            for counter in (self._drafts, self._draft_tokens, self._accepted_tokens, self._failed_drafts):
+                counter.labels(self._model_name, drafter)
         self._windows: defaultdict[str, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=_WINDOW_DRAFTS))
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:

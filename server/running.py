@@ -22,7 +22,7 @@ _BACKLOG = 2048
 _PATIENCE_S = 2  # for a step of the engine that takes longer than the grace period
 
 
-class ListenError(Exception):
+class ListenError(OSError):
     """The address to listen on cannot be had."""
 
 

@@ -1,0 +1,153 @@
+"""The command line: what the words on it mean, and how a command ends.
+
+Knows flags, of which those for settings are made from the settings themselves. Everything slow to import waits for
+the command that needs it, so that help is quick.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import get_args
+
+import mtplx
+from mtplx.configs.settings import Settings, SettingsError, load_settings, preset_names
+from mtplx.engine.errors import EngineError
+
+OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+_GENERATE_SETTINGS = ("preset", "model", "drafter", "speculative_depth", "self_draft_layers")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status."""
+    chosen = _parser().parse_args(arguments)
+    try:
+        chosen.run(chosen)
+        return OK
+    except SettingsError as error:
+        return _complain(error, BAD_USAGE)
+    except (EngineError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # whoever read our output has heard enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILED
+        return _complain(error, FAILED)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return INTERRUPTED
+
+
+def _complain(error: Exception, status: int) -> int:
+    print(f"mtplx: {error}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mtplx",
+        description="Serve or run a language model with speculative decoding that never changes what it says.",
+        epilog="mtplx COMMAND --help says more about a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"mtplx {mtplx.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="serve OpenAI's API over HTTP", epilog=_about_settings()))
+    _add_generate(commands.add_parser("generate", help="write one text to the terminal", epilog=_about_settings()))
+    models = commands.add_parser("models", help="list the models on this machine")
+    models.set_defaults(run=_models)
+    return parser
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Serve OpenAI's completion endpoints, /health and /metrics until Ctrl-C."
+    _add_settings(parser, Settings.model_fields)
+    parser.set_defaults(run=_serve)
+
+
+def _add_generate(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Write what the model makes of a prompt to the terminal, as it is decoded."
+    parser.add_argument("--prompt", metavar="TEXT", help="the prompt; standard input if not given")
+    parser.add_argument("--chat", action="store_true", help="take the prompt as a message and write the answer to it")
+    parser.add_argument("--max-tokens", type=int, default=256, metavar="N", help="most tokens to write (default: 256)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token (default: 0)"
+    )
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="nucleus to sample from (default: 1)")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of what is sampled; a fresh one if not given")
+    parser.add_argument("--show-drafts", action="store_true", help="colour the draft tokens that were accepted")
+    _add_settings(parser, _GENERATE_SETTINGS)
+    parser.set_defaults(run=_generate)
+
+
+def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
+    """A flag for each setting. It has no default here: one not given leaves the word to environment and preset."""
+    group = parser.add_argument_group("settings")
+    for name in names:
+        field = Settings.model_fields[name]
+        default = "" if field.default is None else f" (default: {field.default})"
+        group.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=name,
+            default=argparse.SUPPRESS,
+            metavar=_metavar(field.annotation),
+            help=f"{field.description}{default}".replace("%", "%%"),
+        )
+
+
+def _metavar(annotation: object) -> str:
+    kinds = {int: "N", float: "X"}
+    options = get_args(annotation)
+    if options and all(isinstance(option, str) for option in options):
+        return "{" + ",".join(options) + "}"
+    return next((kinds[kind] for kind in (annotation, *options) if isinstance(kind, type) and kind in kinds), "TEXT")
+
+
+def _about_settings() -> str:
+    return (
+        "A setting is also read from MTPLX_<NAME> in the environment, which a flag overrides, and from the preset, "
+        f"which both override. Presets: {', '.join(preset_names())}."
+    )
+
+
+def _settings(chosen: argparse.Namespace) -> Settings:
+    return load_settings({name: value for name, value in vars(chosen).items() if name in Settings.model_fields})
+
+
+def _serve(chosen: argparse.Namespace) -> None:
+    settings = _settings(chosen)
+    from mtplx.server.loading import load_engine
+    from mtplx.server.running import run_server
+
+    run_server(settings, load_engine)
+
+
+def _generate(chosen: argparse.Namespace) -> None:
+    settings = _settings(chosen)
+    logging.basicConfig(level=logging.WARNING, format="mtplx: %(message)s")
+    from mtplx.engine.session import GenerationConfig
+    from mtplx.server.generating import generate
+
+    config = GenerationConfig(
+        model=settings.model,
+        speculative_depth=settings.speculative_depth,
+        drafter=settings.drafter,
+        self_draft_layers=settings.self_draft_layers,
+        max_tokens=chosen.max_tokens,
+        temperature=chosen.temperature,
+        top_p=chosen.top_p,
+        seed=chosen.seed,
+    )
+    prompt = sys.stdin.read() if chosen.prompt is None else chosen.prompt
+    generate(config, prompt, chat=chosen.chat, show_drafts=chosen.show_drafts)
+
+
+def _models(_: argparse.Namespace) -> None:
+    from mtplx.server.inventory import installed_models
+
+    models = list(installed_models())
+    if not models:
+        print("no models here; 'mtplx serve --model owner/name' downloads one from the hub")
+        return
+    width = max(len(model.name) for model in models)
+    for model in models:
+        print(f"{model.name:{width}}  {model.num_bytes / 1e6:8.0f} MB  {model.origin}: {model.place}")
