@@ -64,7 +64,7 @@ class TabularTarget:
         tokens += rows.tokens
         ends = range(len(tokens) - rows.num_logits + 1, len(tokens) + 1)
         logits = [self.logits(tokens[:end]) for end in ends]
-        return np.array(logits, dtype=np.float32).reshape(rows.num_logits, -1)
+        return np.array(logits, dtype=np.float32).reshape(rows.num_logits, self.vocab_size)
 
     def logits(self, context: Sequence[int]) -> Logits:
         """Logits [V] after `context`."""
