@@ -1,0 +1,120 @@
+"""Logits to distributions, each step against its definition; and drawing."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtplx.engine.sampling import TokenHistory, adjust, distribution, draw, most_likely, sample_from_distribution
+from mtplx.engine.types import SamplingParams
+
+LOGITS = np.array([2.0, 1.0, 0.0, -1.0], dtype=np.float32)
+
+logits = st.lists(st.floats(-30, 30, width=32), min_size=6, max_size=6).map(lambda x: np.array(x, dtype=np.float32))
+temperatures = st.floats(0.1, 2.0)
+
+
+def distribution_of(params: SamplingParams, scores: np.ndarray = LOGITS) -> np.ndarray:
+    return distribution(adjust(scores, params, TokenHistory()), params)
+
+
+def softmax(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    weights = np.exp(scores.astype(np.float64) / temperature)
+    return weights / weights.sum()
+
+
+@given(logits, temperatures)
+def test_without_cuts_it_is_the_softmax_at_the_temperature(scores: np.ndarray, temperature: float) -> None:
+    np.testing.assert_allclose(
+        distribution_of(SamplingParams(temperature=temperature), scores), softmax(scores, temperature), rtol=1e-9
+    )
+
+
+@given(logits, st.floats(0.05, 0.99))
+def test_top_p_keeps_the_smallest_set_of_likeliest_tokens_that_reaches_it(scores: np.ndarray, top_p: float) -> None:
+    p = softmax(scores)
+    kept = distribution_of(SamplingParams(top_p=top_p), scores) > 0.0
+    assert p[kept].sum() >= top_p - 1e-9
+    assert p[kept].sum() - p[kept].min() < top_p + 1e-9
+    assert kept.all() or p[kept].min() >= p[~kept].max()
+
+
+@given(logits, st.integers(1, 8))
+def test_top_k_keeps_the_k_likeliest(scores: np.ndarray, top_k: int) -> None:
+    kept = distribution_of(SamplingParams(top_k=top_k), scores) > 0.0
+    p = softmax(scores)
+    assert kept.sum() == min(top_k, len(scores))
+    assert kept.all() or p[kept].min() >= p[~kept].max()
+
+
+@given(logits, st.floats(0.01, 1.0))
+def test_min_p_keeps_what_is_likely_enough_beside_the_likeliest(scores: np.ndarray, min_p: float) -> None:
+    p = softmax(scores)
+    result = distribution_of(SamplingParams(min_p=min_p), scores)
+    clear = abs(p - min_p * p.max()) > 1e-9
+    assert ((result > 0.0) == (p >= min_p * p.max()))[clear].all()
+
+
+def test_cuts_apply_to_what_the_one_before_left() -> None:
+    """Top-k leaves {0, 1} with 0.73 and 0.27; top-p 0.7 then keeps only token 0, though its share of all is 0.64."""
+    assert softmax(LOGITS)[0] < 0.7
+    np.testing.assert_allclose(distribution_of(SamplingParams(top_k=2, top_p=0.7)), [1, 0, 0, 0])
+
+
+def test_among_equals_cuts_keep_the_lower_ids() -> None:
+    equal = np.zeros(4, dtype=np.float32)
+    np.testing.assert_allclose(distribution_of(SamplingParams(top_k=2), equal), [0.5, 0.5, 0, 0])
+    assert most_likely(np.array([1.0, 3.0, 3.0])) == 1
+
+
+def test_a_tiny_temperature_neither_overflows_nor_gives_nan() -> None:
+    np.testing.assert_allclose(distribution_of(SamplingParams(temperature=1e-300)), [1, 0, 0, 0])
+
+
+def test_penalties_follow_their_definitions() -> None:
+    history = TokenHistory(prompt=[0])
+    for token in (1, 1, 3):
+        history.push(token)
+    repetition = adjust(LOGITS, SamplingParams(repetition_penalty=2.0), history)
+    np.testing.assert_allclose(repetition, [1.0, 0.5, 0.0, -2.0])  # prompt and output; negative logits move down too
+    presence = adjust(LOGITS, SamplingParams(presence_penalty=0.5), history)
+    np.testing.assert_allclose(presence, [2.0, 0.5, 0.0, -1.5])  # output only
+    frequency = adjust(LOGITS, SamplingParams(frequency_penalty=0.5), history)
+    np.testing.assert_allclose(frequency, [2.0, 0.0, 0.0, -1.5])
+    np.testing.assert_allclose(adjust(LOGITS, SamplingParams(logit_bias={2: 7.0}), history), [2.0, 1.0, 7.0, -1.0])
+
+
+def test_adjusting_leaves_the_models_logits_alone() -> None:
+    before = LOGITS.copy()
+    adjust(LOGITS, SamplingParams(logit_bias={0: -100.0}), TokenHistory())
+    np.testing.assert_array_equal(LOGITS, before)
+
+
+def test_a_copied_history_goes_its_own_way() -> None:
+    history = TokenHistory([5])
+    copy = history.copy()
+    copy.push(6)
+    assert history.seen == {5}
+    assert not history.output_counts
+    assert copy.seen == {5, 6}
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.5]), min_size=1, max_size=6).filter(any), st.floats(0, 1, exclude_max=True))
+def test_drawing_inverts_the_cumulative_distribution(weights: list[float], uniform: float) -> None:
+    p = np.array(weights) / sum(weights)
+    token = draw(p, uniform)
+    assert p[token] > 0.0
+    assert p[:token].sum() <= uniform + 1e-12
+    assert p[: token + 1].sum() > uniform - 1e-12
+
+
+def test_the_last_number_below_one_draws_a_possible_token() -> None:
+    assert draw(np.array([0.3, 0.7, 0.0]), 1.0 - 2.0**-53) == 1
+
+
+@pytest.mark.parametrize("array", [np.array, mx.array, list])
+def test_the_public_sampler_takes_arrays_of_any_kind(array: type) -> None:
+    tokens = [sample_from_distribution(array([0.0, 0.25, 0.75]), np.random.default_rng(seed)) for seed in range(400)]
+    assert set(tokens) == {1, 2}
+    assert 50 < tokens.count(1) < 150  # 100 expected; five standard deviations either way
