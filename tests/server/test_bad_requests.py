@@ -1,0 +1,178 @@
+"""What cannot be served is refused with OpenAI's error body, which names the field, and does no harm."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Client
+from tests.server.engines import CONTEXT_LENGTH, MODEL, VOCAB_SIZE
+
+
+def error_of(response: Any, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert list(body) == ["error"]
+    assert list(body["error"]) == ["message", "type", "param", "code"]
+    assert "Traceback" not in response.text
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+SHARED = [
+    ({"n": 2}, "n"),
+    ({"n": True}, "n"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": "8"}, "max_tokens"),
+    ({"max_tokens": 1.5}, "max_tokens"),
+    ({"temperature": 2.1}, "temperature"),
+    ({"temperature": -0.1}, "temperature"),
+    ({"temperature": "hot"}, "temperature"),
+    ({"temperature": True}, "temperature"),
+    ({"top_p": 0}, "top_p"),
+    ({"top_p": 1.1}, "top_p"),
+    ({"top_k": -2}, "top_k"),
+    ({"min_p": 1.5}, "min_p"),
+    ({"repetition_penalty": 0}, "repetition_penalty"),
+    ({"presence_penalty": 2.5}, "presence_penalty"),
+    ({"frequency_penalty": -2.5}, "frequency_penalty"),
+    ({"logit_bias": {"5": 101}}, "logit_bias"),
+    ({"logit_bias": {"five": 1}}, "logit_bias"),
+    ({"logit_bias": {"-5": 1}}, "logit_bias"),
+    ({"logit_bias": {"5": "1"}}, "logit_bias"),
+    ({"logit_bias": [5]}, "logit_bias"),
+    ({"logit_bias": {str(VOCAB_SIZE): 1}}, "logit_bias"),
+    ({"stop": ""}, "stop"),
+    ({"stop": ["a", ""]}, "stop"),
+    ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+    ({"stop": 5}, "stop"),
+    ({"seed": 1.5}, "seed"),
+    ({"seed": 2**63}, "seed"),
+    ({"speculative_depth": -1}, "speculative_depth"),
+    ({"speculative_depth": 17}, "speculative_depth"),
+    ({"speculative_depth": "3"}, "speculative_depth"),
+    ({"drafter": "oracle"}, "drafter"),
+    ({"drafter": "self"}, "drafter"),
+    ({"stream": "yes"}, "stream"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"stream": True, "stream_options": {"include_everything": True}}, "stream_options.include_everything"),
+    ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+    ({"user": 5}, "user"),
+    ({"surprise": 1}, "surprise"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), SHARED)
+def test_both_endpoints_refuse_and_name_the_field(client: Client, fields: dict[str, Any], param: str) -> None:
+    for response in (client.complete(prompt="abc", **fields), client.chat("Hi", **fields)):
+        error = error_of(response, 400)
+        assert (error["type"], error["param"]) == ("invalid_request_error", param)
+        assert param in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": 5}, "prompt"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [[1], [2]]}, "prompt"),
+        ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": [1, -1]}, "prompt"),
+        ({"prompt": [1, True]}, "prompt"),
+        ({"prompt": [VOCAB_SIZE]}, "prompt"),
+        ({"prompt": "a", "best_of": 2}, "best_of"),
+        ({"prompt": "a", "echo": True}, "echo"),
+        ({"prompt": "a", "logprobs": 0}, "logprobs"),
+        ({"prompt": "a", "suffix": "b"}, "suffix"),
+        ({"prompt": "a", "messages": []}, "messages"),
+    ],
+)
+def test_completions_refuse_and_name_the_field(client: Client, fields: dict[str, Any], param: str) -> None:
+    assert error_of(client.complete(**fields), 400)["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "content": "5"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": "Hi", "name": "Ann"}]}, "messages[0].name"),
+        ({"messages": [{"role": "user", "content": "Hi", "mood": "good"}]}, "messages[0].mood"),
+        ({"messages": [{"role": "assistant", "content": "Hi", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{}]}, "functions"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"modalities": ["audio"]}, "modalities"),
+        ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"prompt": "abc"}, "prompt"),
+    ],
+)
+def test_chat_refuses_and_names_the_field(client: Client, fields: dict[str, Any], param: str) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
+    assert error_of(client.post("/v1/chat/completions", json=body), 400)["param"] == param
+
+
+def test_all_unknown_fields_are_named(client: Client) -> None:
+    assert "unknown fields: one, two" in error_of(client.complete(prompt="a", one=1, two=2), 400)["message"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'"text"', b"null", b"\xff\xfe", b'{"model": NaN}', b'{"a": "\\ud800"}', b"[" * 100_000],
+)
+def test_a_body_that_is_no_json_object_is_refused(client: Client, content: bytes) -> None:
+    response = client.post("/v1/completions", content=content, headers={"content-type": "application/json"})
+    error_of(response, 400)
+
+
+def test_a_body_that_does_not_say_it_is_json_is_refused(client: Client) -> None:
+    error_of(client.post("/v1/completions", data={"prompt": "abc"}), 415)
+
+
+def test_a_missing_model_and_an_unknown_one_are_told_apart(client: Client) -> None:
+    missing = error_of(client.post("/v1/completions", json={"prompt": "a"}), 400)
+    unknown = error_of(client.complete(prompt="a", model="gpt-4"), 404)
+    assert (missing["param"], missing["code"]) == ("model", "missing_required_parameter")
+    assert (unknown["param"], unknown["code"]) == ("model", "model_not_found")
+
+
+@pytest.mark.parametrize(
+    ("num_prompt", "max_tokens"), [(CONTEXT_LENGTH, 1), (CONTEXT_LENGTH - 9, 10), (CONTEXT_LENGTH + 5, None)]
+)
+def test_what_exceeds_the_context_is_refused_with_both_numbers(
+    client: Client, num_prompt: int, max_tokens: int | None
+) -> None:
+    error = error_of(client.complete(prompt="a" * num_prompt, max_tokens=max_tokens), 400)
+    assert error["code"] == "context_length_exceeded"
+    assert str(CONTEXT_LENGTH) in error["message"]
+    assert str(num_prompt) in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/completions", 405),
+        ("PUT", "/v1/chat/completions", 405),
+        ("POST", "/health", 405),
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/v1/models/nobody/nothing", 404),
+    ],
+)
+def test_a_wrong_method_and_a_wrong_path_get_error_bodies(client: Client, method: str, path: str, status: int) -> None:
+    error_of(client.request(method, path), status)
+
+
+def test_the_allowed_method_is_told(client: Client) -> None:
+    assert client.get("/v1/completions").headers["allow"] == "POST"

@@ -1,0 +1,79 @@
+"""/metrics: its sums are those of what the responses reported."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.server.conftest import Client, StartServer, events
+from tests.server.engines import MODEL
+
+
+def test_sums_reconcile_with_what_responses_reported(start_server: StartServer) -> None:
+    client = start_server()
+    wanted = {"max_tokens": 60, "temperature": 0}
+    streamed = client.chat("Hi", stream=True, stream_options={"include_usage": True}, **wanted)
+    replies = [
+        client.complete(prompt="abc", **wanted).json(),
+        client.complete(prompt="abcd", speculative_depth=5, **wanted).json(),
+        client.complete(prompt="ab", drafter="none", stop="ff", **wanted).json(),
+        client.chat("Hi", seed=3, max_tokens=40).json(),
+        events(streamed)[-1],
+    ]
+    usages = [reply["usage"] for reply in replies]
+    told = [reply["metrics"]["speculative_decoding"] for reply in replies]
+
+    assert client.metric("mtplx:prompt_tokens_total") == sum(usage["prompt_tokens"] for usage in usages)
+    assert client.metric("mtplx:generation_tokens_total") == sum(usage["completion_tokens"] for usage in usages)
+    for metric, field in (
+        ("num_drafts_total", "num_spec_steps"),
+        ("num_draft_tokens_total", "num_draft_tokens"),
+        ("num_accepted_tokens_total", "num_accepted_draft_tokens"),
+    ):
+        total = client.metric(f"mtplx:spec_decode_{metric}", model_name=MODEL, drafter="ngram")
+        assert total == sum(each[field] for each in told) > 0
+    for position in range(5):
+        accepted = sum(sum(each["acceptance_histogram"][position + 1 :]) for each in told)
+        name = "mtplx:spec_decode_num_accepted_tokens_per_pos_total"
+        assert client.metric(name, position=str(position)) == accepted > 0
+
+    for name in ("e2e_request_latency_seconds", "request_queue_time_seconds", "time_to_first_token_seconds"):
+        assert client.metric(f"mtplx:{name}_count") == len(replies)
+    assert client.metric("mtplx:request_generation_tokens_sum") == client.metric("mtplx:generation_tokens_total")
+    assert client.metric("mtplx:request_prompt_tokens_sum") == client.metric("mtplx:prompt_tokens_total")
+    rate = client.metric("mtplx:spec_decode_draft_acceptance_rate", drafter="ngram")
+    assert rate == sum(each["num_accepted_draft_tokens"] for each in told) / sum(
+        each["num_draft_tokens"] for each in told
+    )
+
+
+def test_ends_are_counted_by_reason(start_server: StartServer) -> None:
+    client = start_server()
+    client.complete(prompt="abc", max_tokens=3)
+    client.complete(prompt="abc", max_tokens=3, logit_bias={"122": 100}, stop="zz")
+    client.complete(prompt="abc!", max_tokens=3)
+    client.complete(prompt="", max_tokens=3)
+    ends = {
+        reason: client.metric("mtplx:request_success_total", finished_reason=reason)
+        for reason in ("length", "stop", "error", "abort")
+    }
+    assert ends == {"length": 1, "stop": 1, "error": 1, "abort": 0}
+
+
+def test_counters_are_there_before_anything_happened(start_server: StartServer) -> None:
+    text = start_server().get("/metrics").text
+    assert f'mtplx:spec_decode_num_drafts_total{{drafter="ngram",model_name="{MODEL}"}} 0.0' in text
+    assert f'mtplx:request_success_total{{finished_reason="abort",model_name="{MODEL}"}} 0.0' in text
+
+
+def test_the_namespace_and_the_models_name_are_settings(start_server: StartServer) -> None:
+    client = start_server(metrics_namespace="vllm", served_model_name="alias")
+    assert client.complete(model="alias", prompt="a", max_tokens=2).json()["model"] == "alias"
+    assert client.metric("vllm:generation_tokens_total", model_name="alias") == 2
+    assert "mtplx" not in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("accept", ["", "text/plain", "application/openmetrics-text; version=1.0.0"])
+def test_the_exposition_is_in_the_format_asked_for(client: Client, accept: str) -> None:
+    response = client.get("/metrics", headers={"accept": accept})
+    assert response.headers["content-type"].startswith(accept.partition(";")[0] or "text/plain")
+    families = {family.name for family in text_string_to_metric_families(response.text)}
+    assert {"mtplx:kv_cache_usage_perc", "mtplx:num_requests_running", "mtplx:inter_token_latency_seconds"} <= families
