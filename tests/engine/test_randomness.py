@@ -27,7 +27,11 @@ def test_a_number_changes_with_each_thing_it_is_keyed_by() -> None:
 def test_the_numbers_are_pinned() -> None:
     """A seed must give the same text in every release."""
     key = RandomKey(seed=42, choice=1)
-    assert [key.uniform(3, purpose) for purpose in Purpose] == [0.537655039664533, 0.1613724341152769, 0.9326136847540468]
+    assert [key.uniform(3, purpose) for purpose in Purpose] == [
+        0.537655039664533,
+        0.1613724341152769,
+        0.9326136847540468,
+    ]
 
 
 def test_numbers_spread_evenly() -> None:

@@ -100,7 +100,9 @@ def test_a_copied_history_goes_its_own_way() -> None:
     assert copy.seen == {5, 6}
 
 
-@given(st.lists(st.sampled_from([0.0, 0.1, 0.5]), min_size=1, max_size=6).filter(any), st.floats(0, 1, exclude_max=True))
+@given(
+    st.lists(st.sampled_from([0.0, 0.1, 0.5]), min_size=1, max_size=6).filter(any), st.floats(0, 1, exclude_max=True)
+)
 def test_drawing_inverts_the_cumulative_distribution(weights: list[float], uniform: float) -> None:
     p = np.array(weights) / sum(weights)
     token = draw(p, uniform)

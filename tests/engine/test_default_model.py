@@ -1,0 +1,72 @@
+"""The default model, from its GGUF: greedy text is that of plain decoding, whatever speculates."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mtplx.engine.assembly import make_speculator
+from mtplx.engine.models.loaded import LoadedModel
+from mtplx.engine.models.loading import load_model
+from mtplx.engine.models.target import Rows
+from mtplx.engine.speculative import Speculator
+from mtplx.engine.types import Request, SamplingParams
+from tests.engine.decoding import MistakenOracle, decode
+
+pytestmark = pytest.mark.slow
+
+PROMPT = "def add(a, b):\n    return a + b\n\ndef add(a, b"
+GREEDY = SamplingParams(temperature=0.0)
+PROCESSED = SamplingParams(
+    temperature=0.0, repetition_penalty=1.1, presence_penalty=0.3, frequency_penalty=0.2, logit_bias={28: 4.0, 30: -100}
+)
+NUM_TOKENS = 14
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return load_model(None)
+
+
+@pytest.fixture(scope="module")
+def speculator(loaded: LoadedModel) -> Speculator:
+    return make_speculator(loaded)
+
+
+def request(loaded: LoadedModel, sampling: SamplingParams, depth: int = 0, drafter: str = "none") -> Request:
+    prompt = tuple(loaded.tokenizer.encode(PROMPT))
+    return Request("test", prompt, NUM_TOKENS, sampling, depth=depth, drafter=drafter)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, PROCESSED], ids=["plain", "processed"])
+def test_greedy_text_is_the_same_at_every_depth_and_with_every_drafter(
+    loaded: LoadedModel, speculator: Speculator, sampling: SamplingParams
+) -> None:
+    expected, _ = decode(speculator, request(loaded, sampling))
+    for drafter in ("ngram", "self"):
+        for depth in (1, 3, 8):
+            tokens, _ = decode(speculator, request(loaded, sampling, depth, drafter))
+            assert tokens == expected, (drafter, depth)
+    oracle = MistakenOracle(expected, chance=0.25, vocab_size=49152, seed=2)
+    guided = Speculator(speculator.target, {"oracle": oracle}, loaded.tokenizer)
+    for depth in (3, 8):
+        tokens, sequence = decode(guided, request(loaded, sampling, depth, "oracle"))
+        assert tokens == expected, ("oracle", depth)
+        assert 0 < sequence.tally.stats().num_accepted < sequence.tally.stats().num_drafted
+
+
+def test_plain_decoding_is_mlx_lms_own(loaded: LoadedModel, speculator: Speculator) -> None:
+    """mlx-lm's forward on the whole text has, at each position, the token that was chosen as its likeliest."""
+    asked = request(loaded, GREEDY)
+    tokens, _ = decode(speculator, asked)
+    text = [*asked.prompt, *tokens]
+    logits = loaded.model(mx.array(text)[None])[0]
+    assert logits.argmax(axis=-1)[len(asked.prompt) - 1 : -1].tolist() == tokens
+
+
+def test_a_row_has_the_same_bits_alone_and_in_company(loaded: LoadedModel, speculator: Speculator) -> None:
+    target = speculator.target
+    tokens = loaded.tokenizer.encode("The same bits, always.")
+    alone, together, other = (target.new_cache() for _ in range(3))
+    single = [target.forward([Rows(alone, [token], 1)])[0] for token in tokens]
+    shared = target.forward([Rows(other, [5, 6], 1), Rows(together, tokens, len(tokens))])[1]
+    np.testing.assert_array_equal(np.concatenate(single), shared)
