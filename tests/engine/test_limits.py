@@ -30,5 +30,5 @@ def test_a_refusal_names_the_field_and_the_remedy(request_: Request, field: str,
 
 
 def test_a_prompt_over_the_context_is_refused_with_both_numbers() -> None:
-    with pytest.raises(ContextLengthError, match="maximum context length is 100 tokens, but 101 .*61 .*40"):
+    with pytest.raises(ContextLengthError, match=r"maximum context length is 100 tokens, but 101 .*61 .*40"):
         LIMITS.check(Request("r", (1,) * 61, max_tokens=40))
