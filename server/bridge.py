@@ -108,9 +108,10 @@ class AsyncEngine:
         """Take no more requests, and fail those that are still open after `grace_s` seconds."""
         self._loop.stop(grace_s)
 
-    async def join(self) -> bool:
-        """Wait a little for the engine thread to end; False if it is still busy."""
-        return await asyncio.to_thread(self._loop.join, _JOIN_S)
+    async def join(self) -> None:
+        """Wait a little for the engine thread to end, unless it loads, which nothing can cut short."""
+        if self.status.state != "loading":
+            await asyncio.to_thread(self._loop.join, _JOIN_S)
 
     @property
     def is_alive(self) -> bool:

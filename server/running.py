@@ -19,6 +19,7 @@ from mtplx.server.bridge import AsyncEngine, LoadEngine
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
+_INTERRUPTED = 130
 _PATIENCE_S = 2  # for a step of the engine that takes longer than the grace period
 
 
@@ -47,8 +48,10 @@ class Server(uvicorn.Server):
         self._grace_s = grace_s
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Exit, or at a second signal exit at once. Unlike uvicorn's, the signal is not raised again in the end."""
-        self.force_exit = self.should_exit
+        """Exit; at a second signal, leave everything as it is. A signal is not raised again in the end, as uvicorn
+        would do, for to have exited on it is no failure."""
+        if self.should_exit:
+            os._exit(_INTERRUPTED)
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-import httpx
 import pytest
 
 from tests.server.conftest import Client, StartServer
@@ -40,16 +39,10 @@ def slow_client(start_server: StartServer) -> Client:
     return start_server(letter_engine(pace_s=0.02), max_running=1, max_waiting=1)
 
 
-def open_stream(client: Client) -> httpx.Response:
-    request = client.build_request(
-        "POST", "/v1/completions", json={"model": MODEL, "prompt": "abc", "max_tokens": 4000, "stream": True}
-    )
-    return client.send(request, stream=True)
-
-
 def test_a_request_beyond_the_queue_is_told_to_come_back_later(slow_client: Client) -> None:
+    body = {"model": MODEL, "prompt": "abc", "max_tokens": 4000, "stream": True}
     with ExitStack() as stack:
-        streams = [stack.enter_context(open_stream(slow_client)) for _ in range(2)]
+        streams = [stack.enter_context(slow_client.stream("POST", "/v1/completions", json=body)) for _ in range(2)]
         slow_client.wait_for(lambda client: client.metric("mtplx:num_requests_waiting") == 1)
         refused = slow_client.complete(prompt="a", stream=True)
         error = error_of(refused, 429)

@@ -1,0 +1,124 @@
+"""OpenAI's own Python client works unmodified, and raises its own exceptions."""
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from tests.server.conftest import Client, StartServer
+from tests.server.engines import CONTEXT_LENGTH, MODEL, letter_engine, unloadable_engine
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def connect(client: Client) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="unused", max_retries=0)
+
+
+@pytest.fixture
+def api(client: Client) -> Iterator[openai.OpenAI]:
+    with connect(client) as api:
+        yield api
+
+
+@pytest.fixture
+def async_api(client: Client) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{client.base_url}/v1", api_key="unused", max_retries=0)
+
+
+def test_completions_stream_what_they_reply(api: openai.OpenAI) -> None:
+    whole = api.completions.create(model=MODEL, prompt="abc", max_tokens=30, seed=1)
+    stream = api.completions.create(model=MODEL, prompt="abc", max_tokens=30, seed=1, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream) == whole.choices[0].text
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens == 30
+
+
+def test_chats_stream_what_they_reply(api: openai.OpenAI) -> None:
+    fields = {"model": MODEL, "messages": HELLO, "max_tokens": 30, "seed": 1}
+    whole = api.chat.completions.create(**fields)
+    chunks = list(api.chat.completions.create(**fields, stream=True, stream_options={"include_usage": True}))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    assert text == whole.choices[0].message.content
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].usage == whole.usage
+    assert chunks[-1].model_extra == {"metrics": whole.metrics}
+
+
+def test_a_reply_can_be_given_back_as_history(api: openai.OpenAI) -> None:
+    first = api.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=3)
+    history = [*HELLO, first.choices[0].message, {"role": "user", "content": "Go on"}]
+    second = api.chat.completions.create(model=MODEL, messages=history, max_tokens=3)
+    assert second.choices[0].message.content
+
+
+def test_the_streaming_helper_of_the_client_works(api: openai.OpenAI) -> None:
+    whole = api.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=30, temperature=0)
+    text = whole.choices[0].message.content or ""
+    fields = {"model": MODEL, "messages": HELLO, "temperature": 0, "stop": text[9:12]}
+    with api.chat.completions.stream(**fields) as stream:
+        completion = stream.until_done().get_final_completion()
+    assert completion.choices[0].message.content == text[: text.index(text[9:12])]
+
+
+def test_own_fields_go_in_the_extra_body(api: openai.OpenAI) -> None:
+    extra = {"speculative_depth": 2, "drafter": "ngram", "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1}
+    reply = api.completions.create(model=MODEL, prompt="abc", extra_body=extra)
+    assert reply.metrics["speculative_decoding"]["num_spec_tokens"] == 2
+
+
+def test_models_are_listed_and_retrieved(api: openai.OpenAI) -> None:
+    [model] = api.models.list()
+    assert api.models.retrieve(model.id) == model
+
+
+async def test_the_asynchronous_client_works(async_api: openai.AsyncOpenAI) -> None:
+    async with async_api as api:
+        whole = await api.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=20, seed=2)
+        stream = await api.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=20, seed=2, stream=True)
+        text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+        assert text == whole.choices[0].message.content
+        with pytest.raises(openai.NotFoundError):
+            await api.completions.create(model="other", prompt="abc")
+
+
+def test_a_bad_request_raises_bad_request_error(api: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        api.completions.create(model=MODEL, prompt="a" * CONTEXT_LENGTH)
+    assert caught.value.code == "context_length_exceeded"
+    assert caught.value.param == "prompt"
+    assert caught.value.type == "invalid_request_error"
+
+
+def test_an_unknown_model_raises_not_found_error(api: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        api.completions.create(model="other", prompt="abc")
+    assert caught.value.code == "model_not_found"
+
+
+def test_a_failing_engine_raises_internal_server_error(api: openai.OpenAI) -> None:
+    with pytest.raises(openai.InternalServerError):
+        api.completions.create(model=MODEL, prompt="abc!")
+
+
+def test_a_stream_that_fails_raises_api_error(api: openai.OpenAI) -> None:
+    stream = api.completions.create(
+        model=MODEL, prompt="abc", max_tokens=9, logit_bias={str(ord("!")): 100}, stream=True
+    )
+    assert next(stream).choices[0].text == "!"
+    with pytest.raises(openai.APIError, match="not finite"):
+        next(stream)
+
+
+def test_an_unready_server_raises_internal_server_error(start_server: StartServer) -> None:
+    with connect(start_server(unloadable_engine)) as api, pytest.raises(openai.InternalServerError) as caught:
+        api.completions.create(model=MODEL, prompt="abc")
+    assert caught.value.status_code == 503
+
+
+def test_a_full_server_raises_rate_limit_error(start_server: StartServer) -> None:
+    client = start_server(letter_engine(pace_s=0.02), max_running=1, max_waiting=0)
+    with connect(client) as api, api.completions.create(model=MODEL, prompt="a", max_tokens=4000, stream=True):
+        with pytest.raises(openai.RateLimitError) as caught:
+            api.completions.create(model=MODEL, prompt="abc")
+        assert caught.value.code == "rate_limit_exceeded"
