@@ -30,10 +30,10 @@ def installed_models() -> Iterator[InstalledModel]:
 
 
 def _from_hub() -> Iterator[InstalledModel]:
-    from huggingface_hub import CacheNotFound, scan_cache_dir  # takes a while, as only this command may
+    from huggingface_hub import CacheNotFound, constants, scan_cache_dir  # takes a while, as only this command may
 
     try:
-        repositories = scan_cache_dir().repos
+        repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         return
     for repository in sorted(repositories, key=lambda repository: repository.repo_id):

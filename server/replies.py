@@ -82,7 +82,7 @@ async def whole_reply(request: fastapi.Request, stream: RequestStream, writer: R
         finally:
             collecting.cancel()
             leaving.cancel()
-        if collecting.cancelled() or not collecting.done():
+        if not collecting.done():
             return fastapi.Response(status_code=_CLIENT_CLOSED_REQUEST)
     text, completion = collecting.result()
     if completion.error is not None:

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 _INTERRUPTED = 130
+_KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed under a new request
 _PATIENCE_S = 2  # for a step of the engine that takes longer than the grace period
 
 
@@ -41,6 +42,7 @@ class Server(uvicorn.Server):
                 ws="none",
                 log_config=None,
                 server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
                 timeout_graceful_shutdown=math.ceil(grace_s) + _PATIENCE_S,
             )
         )

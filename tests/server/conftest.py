@@ -98,3 +98,14 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
     lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
     assert lines.pop() == "[DONE]"
     return [json.loads(line) for line in lines]
+
+
+def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error in a response, which must have that status and the form of OpenAI's."""
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert list(body) == ["error"]
+    assert list(body["error"]) == ["message", "type", "param", "code"]
+    assert "Traceback" not in response.text
+    error: dict[str, Any] = body["error"]
+    return error

@@ -46,25 +46,31 @@ class LetterTarget(TabularTarget):
         return logits
 
 
-def letter_engine(pace_s: float = 0.0, context_length: int = CONTEXT_LENGTH) -> LoadEngine:
+def letter_model() -> LoadedModel:
+    return LoadedModel(
+        id=MODEL,
+        source="nowhere",
+        architecture="tabular",
+        quantization="none",
+        context_length=CONTEXT_LENGTH,
+        vocab_size=VOCAB_SIZE,
+        model=nn.Module(),
+        tokenizer=ByteTokenizer(),
+    )
+
+
+def letter_speculator(pace_s: float = 0.0) -> Speculator:
+    return Speculator(LetterTarget(pace_s), {"ngram": NgramDrafter()}, ByteTokenizer())
+
+
+def letter_engine(pace_s: float = 0.0) -> LoadEngine:
     """What `create_app` loads its engine with."""
 
     def load_engine(settings: Settings) -> LoadedEngine:
-        tokenizer = ByteTokenizer()
-        speculator = Speculator(LetterTarget(pace_s), {"ngram": NgramDrafter()}, tokenizer)
-        scheduler = Scheduler(speculator, max_running=settings.max_running, prefill_chunk=16, max_rows=context_length)
-        model = LoadedModel(
-            id=MODEL,
-            source="nowhere",
-            architecture="tabular",
-            quantization="none",
-            context_length=context_length,
-            vocab_size=VOCAB_SIZE,
-            model=nn.Module(),
-            tokenizer=tokenizer,
-        )
-        limits = Limits(context_length, settings.max_speculative_depth, tuple(speculator.drafters))
-        return LoadedEngine(model, limits, scheduler, "rows")
+        speculator = letter_speculator(pace_s)
+        scheduler = Scheduler(speculator, max_running=settings.max_running, prefill_chunk=16, max_rows=CONTEXT_LENGTH)
+        limits = Limits(CONTEXT_LENGTH, settings.max_speculative_depth, tuple(speculator.drafters))
+        return LoadedEngine(letter_model(), limits, scheduler, "rows")
 
     return load_engine
 

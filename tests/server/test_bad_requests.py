@@ -4,19 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import Client
+from tests.server.conftest import Client, error_of
 from tests.server.engines import CONTEXT_LENGTH, MODEL, VOCAB_SIZE
-
-
-def error_of(response: Any, status: int) -> dict[str, Any]:
-    assert response.status_code == status, response.text
-    body = response.json()
-    assert list(body) == ["error"]
-    assert list(body["error"]) == ["message", "type", "param", "code"]
-    assert "Traceback" not in response.text
-    error: dict[str, Any] = body["error"]
-    return error
-
 
 SHARED = [
     ({"n": 2}, "n"),

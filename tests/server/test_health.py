@@ -1,14 +1,15 @@
 """/health and /v1/models, when all is well and when it is not."""
 
+import json
+import re
 import threading
 
 import pytest
 
 from mtplx.configs.settings import Settings
 from mtplx.server.bridge import LoadedEngine
-from tests.server.conftest import Client, StartServer
+from tests.server.conftest import Client, StartServer, error_of
 from tests.server.engines import CONTEXT_LENGTH, MODEL, crashing_engine, letter_engine, unloadable_engine
-from tests.server.test_bad_requests import error_of
 
 
 def test_a_ready_server_says_what_it_serves(client: Client) -> None:
@@ -77,3 +78,13 @@ def test_a_crash_of_the_loop_reaches_open_requests_and_health(start_server: Star
     assert client.get("/health").json()["status"] == "failed"
     assert client.complete(prompt="abc").status_code == 503
     assert client.metric("mtplx:request_success_total", finished_reason="error") == 1
+
+
+def test_the_api_description_has_no_reference_that_leads_nowhere(client: Client) -> None:
+    description = client.get("/openapi.json").json()
+    references = re.findall(r'"\$ref": ?"#/([^"]+)"', json.dumps(description))
+    assert references
+    for reference in references:
+        place = description
+        for step in reference.split("/"):
+            place = place[step.replace("~1", "/")]

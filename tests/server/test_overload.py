@@ -5,9 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.server.conftest import Client, StartServer
+from tests.server.conftest import Client, StartServer, error_of
 from tests.server.engines import MODEL, letter_engine
-from tests.server.test_bad_requests import error_of
 
 JSON = {"content-type": "application/json"}
 

@@ -1,0 +1,142 @@
+"""The command line: what it prints and how it ends."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mtplx
+from mtplx.configs.settings import Settings
+from mtplx.engine import session
+from mtplx.server.cli import main
+from tests.server.engines import letter_model, letter_speculator
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`generate` decodes with the letters' model instead of loading one."""
+    monkeypatch.setattr(session, "load_model", lambda spec: letter_model())
+    monkeypatch.setattr(session, "make_speculator", lambda model, self_draft_layers: letter_speculator())
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"mtplx {mtplx.__version__}\n"
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    output = capsys.readouterr().out
+    assert all(command in output for command in ("serve", "generate", "models"))
+
+
+def test_every_setting_is_a_flag_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    output = capsys.readouterr().out
+    assert all(f"--{name.replace('_', '-')}" in output for name in Settings.model_fields)
+
+
+def test_help_imports_nothing_slow() -> None:
+    code = """
+import sys
+from mtplx.server.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    print({"mlx", "fastapi", "uvicorn", "transformers", "huggingface_hub", "numpy"} & set(sys.modules))
+"""
+    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == "set()"
+
+
+def test_a_bad_setting_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--port", "70000"]) == 2
+    assert capsys.readouterr().err == "mtplx: port: Input should be less than or equal to 65535 (from flags)\n"
+
+
+def test_a_model_that_is_not_there_is_told_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["generate", "--model", str(tmp_path / "none.gguf"), "--prompt", "Hi"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("mtplx: ")
+    assert "none.gguf" in line
+
+
+@pytest.mark.usefixtures("letters")
+def test_generate_writes_the_text_and_then_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--prompt", "abc", "--max-tokens", "40"]) == 0
+    output = capsys.readouterr()
+    assert len(output.out) == len("\n") + 40
+    assert output.err.startswith("40 tokens in ")
+    assert "12 of 12 draft tokens accepted (100%); 1.43 tokens per round" in output.err
+
+
+@pytest.mark.usefixtures("letters")
+def test_generate_colours_accepted_drafts_and_changes_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["generate", "--prompt", "abc", "--max-tokens", "40"]
+    main(arguments)
+    plain = capsys.readouterr().out
+    main([*arguments, "--show-drafts"])
+    coloured = capsys.readouterr().out
+    assert coloured.count("\x1b[32m") == coloured.count("\x1b[0m") == 12
+    assert coloured.replace("\x1b[32m", "").replace("\x1b[0m", "") == plain
+
+
+@pytest.mark.usefixtures("letters")
+def test_generate_reads_the_prompt_from_standard_input(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["generate", "--prompt", "abc", "--max-tokens", "9"])
+    from_flag = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO("abc"))
+    main(["generate", "--max-tokens", "9"])
+    assert capsys.readouterr().out == from_flag
+
+
+@pytest.mark.usefixtures("letters")
+def test_generate_with_chat_answers_a_message(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["generate", "--prompt", "<user>abc\n<assistant>", "--max-tokens", "9"])
+    rendered = capsys.readouterr().out
+    main(["generate", "--prompt", "abc", "--chat", "--max-tokens", "9"])
+    assert capsys.readouterr().out == rendered
+
+
+@pytest.mark.usefixtures("letters")
+@pytest.mark.parametrize("flags", [["--max-tokens", "0"], ["--drafter", "self"], ["--prompt", ""]])
+def test_generate_tells_in_one_line_what_the_model_cannot_do(
+    capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    assert main(["generate", "--prompt", "abc", *flags]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("mtplx: ")
+
+
+@pytest.mark.usefixtures("letters")
+def test_ctrl_c_ends_generate_quietly(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session.EngineSession, "step", interrupt)
+    assert main(["generate", "--prompt", "abc"]) == 130
+    assert capsys.readouterr().err == "\n"
+
+
+def test_models_are_listed_with_their_origin(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    (tmp_path / "models--owner--name" / "snapshots" / "1").mkdir(parents=True)
+    (tmp_path / "models--owner--name" / "refs").mkdir()
+    (tmp_path / "models--owner--name" / "snapshots" / "1" / "model.safetensors").write_bytes(b"0" * 3_000_000)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    assert main(["models"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("owner/name ")]
+    assert "3 MB  Hugging Face hub: " in line

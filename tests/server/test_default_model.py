@@ -1,0 +1,58 @@
+"""The default model over HTTP, as a newcomer meets it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from mtplx.server.loading import load_engine
+from tests.server.conftest import Client, events, running_server
+
+pytestmark = pytest.mark.slow
+
+MODEL = "SmolLM2-135M-Instruct"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with running_server(load_engine) as client:
+        client.timeout = 120
+        yield client
+
+
+def test_it_is_served_with_both_drafters(client: Client) -> None:
+    health = client.get("/health").json()
+    assert health["status"] == "ok"
+    assert health["model"] == {
+        "id": MODEL,
+        "architecture": "llama",
+        "quantization": "4-bit layers, 8-bit embedding and head",
+        "max_model_len": 8192,
+        "runs_by": "rows",
+        "drafters": ["ngram", "self"],
+    }
+
+
+@pytest.mark.parametrize("drafter", ["ngram", "self"])
+def test_a_stream_is_the_same_at_every_depth(client: Client, drafter: str) -> None:
+    texts = set()
+    for depth in (0, 3, 8):
+        response = client.complete(
+            model=MODEL,
+            prompt="1, 2, 3, 4, 1, 2, 3, 4, 1, 2,",
+            max_tokens=8,
+            temperature=0,
+            speculative_depth=depth,
+            drafter=drafter,
+            stream=True,
+        )
+        chunks = events(response)
+        texts.add("".join(chunk["choices"][0]["text"] for chunk in chunks))
+        told = chunks[-1]["metrics"]["speculative_decoding"]
+        assert (told["num_accepted_draft_tokens"] > 0) == (depth > 0)
+    assert len(texts) == 1
+
+
+def test_a_chat_ends_its_turn(client: Client) -> None:
+    body = client.chat("What is the capital of France?", model=MODEL, temperature=0, max_tokens=20).json()
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert body["choices"][0]["message"]["content"] == "The capital of France is Paris."
