@@ -22,6 +22,16 @@ class _Waiting:
     request: Request
     since: float  # monotonic seconds
 
+    def completion(self, reason: FinishReason) -> Completion:
+        """The end of a request that never ran."""
+        return Completion(
+            reason=reason,
+            num_prompt_tokens=len(self.request.prompt),
+            num_output_tokens=0,
+            queue_time_s=time.monotonic() - self.since,
+            speculation=SpeculationStats.none(self.request.depth),
+        )
+
 
 @dataclass(frozen=True)
 class _Running:
@@ -29,8 +39,17 @@ class _Running:
     queue_time_s: float
 
     @property
-    def id(self) -> str:
-        return self.sequence.request.id
+    def request(self) -> Request:
+        return self.sequence.request
+
+    def completion(self, reason: FinishReason) -> Completion:
+        return Completion(
+            reason=reason,
+            num_prompt_tokens=len(self.request.prompt),
+            num_output_tokens=self.sequence.num_output,
+            queue_time_s=self.queue_time_s,
+            speculation=self.sequence.tally.stats(),
+        )
 
 
 class Scheduler:
@@ -62,21 +81,16 @@ class Scheduler:
 
     def abort(self, request_id: str) -> list[Update]:
         """Forget a request, wherever it is; its end, or nothing if it is not here."""
-        for waiting in self._waiting:
-            if waiting.request.id == request_id:
-                self._waiting.remove(waiting)
-                return [Update(request_id, completion=_never_ran(waiting, "abort"))]
-        for running in self._running:
-            if running.id == request_id:
-                self._running.remove(running)
-                return [Update(request_id, completion=_completion(running, "abort"))]
-        return []
+        ended = [entry for entry in (*self._waiting, *self._running) if entry.request.id == request_id]
+        self._waiting = deque(entry for entry in self._waiting if entry not in ended)
+        self._running = deque(entry for entry in self._running if entry not in ended)
+        return [Update(request_id, completion=entry.completion("abort")) for entry in ended]
 
     def step(self) -> list[Update]:
         """One turn of the sequence that has waited longest for one."""
-        self._admit()
+        updates = self._admit()
         if not self._running:
-            return []
+            return updates
         running = self._running.popleft()
         try:
             update = self._turn(running)
@@ -84,13 +98,20 @@ class Scheduler:
             update = _failure(running, error)
         if update is None or update.completion is None:
             self._running.append(running)
-        return [] if update is None else [update]
+        return updates if update is None else [*updates, update]
 
-    def _admit(self) -> None:
+    def _admit(self) -> list[Update]:
+        """Let waiting requests run while there is room; the ends of those that could not even begin."""
+        failures = []
         while self._waiting and len(self._running) < self._max_running:
             waiting = self._waiting.popleft()
-            sequence = self._speculator.begin(waiting.request)
-            self._running.append(_Running(sequence, time.monotonic() - waiting.since))
+            try:
+                sequence = self._speculator.begin(waiting.request)
+            except Exception as error:
+                failures.append(_failure(waiting, error))
+            else:
+                self._running.append(_Running(sequence, time.monotonic() - waiting.since))
+        return failures
 
     def _turn(self, running: _Running) -> Update | None:
         """A chunk of the prompt, which brings no news, or a round."""
@@ -101,35 +122,14 @@ class Scheduler:
         draft = self._speculator.draft(sequence)
         [verdict] = self._speculator.verify([sequence], [draft])
         emission = self._speculator.commit(sequence, draft, verdict)
-        completion = None if emission.reason is None else _completion(running, emission.reason)
-        return Update(running.id, emission.text, emission.tokens, emission.record, completion)
+        completion = None if emission.reason is None else running.completion(emission.reason)
+        return Update(running.request.id, emission.text, emission.tokens, emission.record, completion)
 
 
-def _completion(running: _Running, reason: FinishReason) -> Completion:
-    sequence = running.sequence
-    return Completion(
-        reason=reason,
-        num_prompt_tokens=len(sequence.request.prompt),
-        num_output_tokens=sequence.num_output,
-        queue_time_s=running.queue_time_s,
-        speculation=sequence.tally.stats(),
-    )
-
-
-def _failure(running: _Running, error: Exception) -> Update:
-    """The end of a request whose own turn failed; the others go on."""
+def _failure(entry: _Waiting | _Running, error: Exception) -> Update:
+    """The end of a request that itself failed; the others go on."""
+    request_id = entry.request.id
     if not isinstance(error, EngineError):
-        logger.error("request %s failed", running.id, exc_info=error)
-        error = EngineError(f"an internal error ended request {running.id}; the server's log has the details")
-    return Update(running.id, completion=replace(_completion(running, "error"), error=error))
-
-
-def _never_ran(waiting: _Waiting, reason: FinishReason) -> Completion:
-    request = waiting.request
-    return Completion(
-        reason=reason,
-        num_prompt_tokens=len(request.prompt),
-        num_output_tokens=0,
-        queue_time_s=time.monotonic() - waiting.since,
-        speculation=SpeculationStats.none(request.depth),
-    )
+        logger.error("request %s failed", request_id, exc_info=error)
+        error = EngineError(f"an internal error ended request {request_id}; the server's log has the details")
+    return Update(request_id, completion=replace(entry.completion("error"), error=error))

@@ -149,6 +149,18 @@ def test_a_failure_ends_its_own_request_and_no_other(error: Exception) -> None:
     assert ("bad" in str(failed.error)) != isinstance(error, EngineError)  # an unknown failure is told by its id
 
 
+def test_a_request_that_cannot_even_begin_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = TabularTarget(seed=1)
+    scheduler = make_scheduler(target)
+    scheduler.add(request("bad"))
+    with monkeypatch.context() as patched:
+        patched.setattr(target, "new_cache", lambda: 1 / 0)
+        [failed] = scheduler.step()
+    assert (failed.request_id, failed.completion.reason) == ("bad", "error")
+    scheduler.add(request("good"))
+    assert completion_of(run(scheduler), "good").reason == "length"
+
+
 def test_completions_add_up_with_the_rounds_told() -> None:
     scheduler = make_scheduler()
     for each in VARIED:
