@@ -81,7 +81,8 @@ class Scheduler:
 
     def abort(self, request_id: str) -> list[Update]:
         """Forget a request, wherever it is; its end, or nothing if it is not here."""
-        ended = [entry for entry in (*self._waiting, *self._running) if entry.request.id == request_id]
+        entries: list[_Waiting | _Running] = [*self._waiting, *self._running]
+        ended = [entry for entry in entries if entry.request.id == request_id]
         self._waiting = deque(entry for entry in self._waiting if entry not in ended)
         self._running = deque(entry for entry in self._running if entry not in ended)
         return [Update(request_id, completion=entry.completion("abort")) for entry in ended]
