@@ -79,9 +79,8 @@ def test_partly_accepted_drafts_change_nothing(
     speculator = Speculator(plain.target, {"oracle": oracle}, models[kind].tokenizer)
     tokens, sequence = decode(speculator, request(depth, "oracle", sampling, max_tokens=40))
     assert tokens == expected
-    histogram = sequence.tally.stats().accepted_histogram
-    assert histogram[0] > 0, "no rejection happened"
-    assert sum(histogram[1:]) > 0, "no acceptance happened"
+    stats = sequence.tally.stats()
+    assert 0 < stats.num_accepted < stats.num_drafted
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
