@@ -1,0 +1,55 @@
+// Vectors of 16 float lanes by the compiler's vector extensions: one source for AVX-512, AVX2 and NEON.
+//
+// The compiler splits a vector into as many registers as the machine needs. A lane never meets another here, so a
+// result has the same bits on every machine that multiplies and adds in one step.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace mtplx {
+
+constexpr int kLanes = 16;
+
+typedef float vfloat __attribute__((vector_size(4 * kLanes)));
+typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t vuint __attribute__((vector_size(4 * kLanes)));
+
+#if defined(__AVX512F__) || defined(__ARM_NEON)
+constexpr int kRegisters = 32;
+#else
+constexpr int kRegisters = 16;
+#endif
+#if defined(__AVX512F__)
+constexpr int kRegistersPerVector = 1;
+#elif defined(__AVX2__)
+constexpr int kRegistersPerVector = 2;
+#else
+constexpr int kRegistersPerVector = 4;
+#endif
+
+template <typename Vector, typename Scalar>
+inline Vector load(const Scalar* from) {
+  Vector v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+template <typename Vector, typename Scalar>
+inline void store(Scalar* to, const Vector& v) {
+  std::memcpy(to, &v, sizeof v);
+}
+
+// `vfloat{} + x` would be a real addition, since 0 + -0 is 0.
+inline vfloat broadcast(float x) { return vfloat{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+
+inline vfloat to_float(vuint v) { return __builtin_convertvector(reinterpret_cast<vint>(v), vfloat); }
+
+// Lanes in a fixed order, halves first: part of what defines a result's bits.
+inline float sum(vfloat v) {
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int lane = 0; lane < width; lane++) v[lane] += v[lane + width];
+  return v[0];
+}
+
+}  // namespace mtplx
