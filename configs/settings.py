@@ -47,6 +47,10 @@ class Settings(BaseSettings):
     prefill_chunk: int | None = Field(
         None, ge=1, description="prompt tokens processed in one go; the engine's choice for the device if not given"
     )
+    threads: int | None = Field(
+        None, ge=1, description="CPU threads that the native kernels use; one for each processor if not given"
+    )
+    native_kernels: bool = Field(True, description="whether to use the native kernels where there are any")
     max_body_bytes: int = Field(8 * 2**20, ge=1, description="largest request body, in bytes; more is answered 413")
     metrics_namespace: str = Field(
         "mtplx", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="prefix of the names in /metrics"

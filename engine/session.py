@@ -14,13 +14,15 @@ from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Emission, Speculator
 from mtplx.engine.text.tokenizer import ChatMessage
 from mtplx.engine.types import Draft, Request, SamplingParams, SpeculationStats, Verdict
+from mtplx.kernels.preparing import prepare_kernels
 
 Prompt = str | Sequence[int] | Sequence[ChatMessage]
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """What to decode with. `model` is as for `--model`: None for the default one, a path, or a hub id.
+    """What to decode with. `model` is as for `--model`: None for the default one, a path, or a hub id. `threads` is
+    how many the native kernels use on a CPU, for the whole process; None is one for each processor.
 
     Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
     added to their logits.
@@ -30,6 +32,8 @@ class GenerationConfig:
     speculative_depth: int = 3
     drafter: str = "ngram"
     self_draft_layers: int | None = None
+    threads: int | None = None
+    native_kernels: bool = True
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     temperature: float = 0.0
@@ -89,6 +93,7 @@ class EngineSession:
         self._verdict: Verdict | None = None
 
     def __enter__(self) -> Self:
+        prepare_kernels(use_native=self.config.native_kernels, threads=self.config.threads)
         self._loaded = load_model(self.config.model)
         self._speculator = make_speculator(self._loaded, self_draft_layers=self.config.self_draft_layers)
         return self

@@ -18,6 +18,7 @@ from mtplx.configs.settings import Settings
 from mtplx.engine.limits import Limits
 from mtplx.engine.loop import EngineLoop, LoopStatus, Stepper
 from mtplx.engine.types import Request, Update
+from mtplx.kernels.report import KernelReport
 from mtplx.server.metrics import Metrics, Timeline
 from mtplx.server.versions import versions
 
@@ -31,12 +32,14 @@ _JOIN_S = 2.0
 
 @dataclass(frozen=True)
 class LoadedEngine:
-    """What loading gives: a model, what requests may ask of it, what decodes them, and how (see `Target.way`)."""
+    """What loading gives: a model, what requests may ask of it, what decodes them, how (see `Target.way`), and with
+    which kernels."""
 
     model: "LoadedModel"
     limits: Limits
     stepper: Stepper
     way: Literal["rows", "sequential"]
+    kernels: KernelReport
 
 
 LoadEngine: TypeAlias = Callable[[Settings], LoadedEngine]
@@ -52,6 +55,7 @@ class ServedModel:
     loaded: "LoadedModel"
     limits: Limits
     way: Literal["rows", "sequential"]
+    kernels: KernelReport
 
 
 class RequestStream:
@@ -150,9 +154,12 @@ class AsyncEngine:
         engine = self._load_engine(self.settings)
         loaded = engine.model
         name = self.settings.served_model_name or loaded.id
-        model = ServedModel(name, int(time.time()), _fingerprint(loaded), loaded, engine.limits, engine.way)
+        model = ServedModel(
+            name, int(time.time()), _fingerprint(engine), loaded, engine.limits, engine.way, engine.kernels
+        )
         metrics = Metrics(self.settings.metrics_namespace, name, engine.limits, load=lambda: self._loop.status.load)
         self._ready = model, metrics
+        logger.info("kernels: %s", engine.kernels)
         logger.info("serving %s from %s, loaded in %.1f s", name, loaded.source, time.monotonic() - started_at_s)
         return engine.stepper
 
@@ -170,7 +177,7 @@ class AsyncEngine:
                 del self._open[update.request_id]
 
 
-def _fingerprint(loaded: "LoadedModel") -> str:
+def _fingerprint(engine: LoadedEngine) -> str:
     """Tells clients when an answer to the same request and seed may differ: the model or the software changed."""
-    parts = (loaded.id, loaded.quantization, *versions().values())
+    parts = (engine.model.id, engine.model.quantization, str(engine.kernels.isa), *versions().values())
     return "fp_" + hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

@@ -17,7 +17,15 @@ from mtplx.engine.errors import EngineError
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
-_GENERATE_SETTINGS = ("preset", "model", "drafter", "speculative_depth", "self_draft_layers")
+_GENERATE_SETTINGS = (
+    "preset",
+    "model",
+    "drafter",
+    "speculative_depth",
+    "self_draft_layers",
+    "threads",
+    "native_kernels",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve OpenAI's API over HTTP", epilog=_about_settings()))
     _add_generate(commands.add_parser("generate", help="write one text to the terminal", epilog=_about_settings()))
-    models = commands.add_parser("models", help="list the models on this machine")
+    models = commands.add_parser("models", help="list the models on this machine, and the kernels")
     models.set_defaults(run=_models)
     return parser
 
@@ -95,7 +103,7 @@ def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None
 
 
 def _metavar(annotation: object) -> str:
-    kinds = {int: "N", float: "X"}
+    kinds = {int: "N", float: "X", bool: "{true,false}"}
     options = get_args(annotation)
     if options and all(isinstance(option, str) for option in options):
         return "{" + ",".join(options) + "}"
@@ -132,6 +140,8 @@ def _generate(chosen: argparse.Namespace) -> None:
         speculative_depth=settings.speculative_depth,
         drafter=settings.drafter,
         self_draft_layers=settings.self_draft_layers,
+        threads=settings.threads,
+        native_kernels=settings.native_kernels,
         max_tokens=chosen.max_tokens,
         temperature=chosen.temperature,
         top_p=chosen.top_p,
@@ -141,9 +151,11 @@ def _generate(chosen: argparse.Namespace) -> None:
     generate(config, prompt, chat=chosen.chat, show_drafts=chosen.show_drafts)
 
 
-def _models(_: argparse.Namespace) -> None:
-    from mtplx.server.inventory import installed_models
+def _models(chosen: argparse.Namespace) -> None:
+    settings = _settings(chosen)
+    from mtplx.server.inventory import installed_models, kernels
 
+    print(f"kernels: {kernels(settings)}")
     models = list(installed_models())
     if not models:
         print("no models here; 'mtplx serve --model owner/name' downloads one from the hub")

@@ -28,6 +28,7 @@ async def health(engine: Engine) -> JSONResponse:
             "runs_by": model.way,
             "drafters": model.limits.drafters,
         },
+        "kernels": model and asdict(model.kernels),
         "load": asdict(status.load),
         "versions": versions(),
     }

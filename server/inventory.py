@@ -1,10 +1,15 @@
-"""The models on this machine: the default one and those in the hub's cache. Knows where they lie, loads none."""
+"""What this machine has to decode with: models, the default one and those in the hub's cache, and kernels.
+
+Knows where models lie, loads none.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from mtplx.configs.settings import Settings
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models import default_model
+from mtplx.kernels.report import KernelReport
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,13 @@ def installed_models() -> Iterator[InstalledModel]:
         package = f"default model, from the package {default_model.PACKAGE}"
         yield InstalledModel(default_model.DEFAULT_MODEL_ID, path.stat().st_size, package, str(path))
     yield from _from_hub()
+
+
+def kernels(settings: Settings) -> KernelReport:
+    """The kernels that a server with these settings would use."""
+    from mtplx.kernels.preparing import kernels_here
+
+    return kernels_here(use_native=settings.native_kernels, threads=settings.threads)
 
 
 def _from_hub() -> Iterator[InstalledModel]:

@@ -12,7 +12,9 @@ def load_engine(settings: Settings) -> LoadedEngine:
     from mtplx.engine.assembly import default_prefill_chunk, make_speculator
     from mtplx.engine.models.loading import load_model
     from mtplx.engine.scheduler import Scheduler
+    from mtplx.kernels.preparing import prepare_kernels
 
+    kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads)
     model = load_model(settings.model)
     speculator = make_speculator(model, self_draft_layers=settings.self_draft_layers)
     if settings.drafter not in (PLAIN, *speculator.drafters):
@@ -24,4 +26,4 @@ def load_engine(settings: Settings) -> LoadedEngine:
         max_rows=model.context_length,
     )
     limits = Limits(model.context_length, settings.max_speculative_depth, tuple(speculator.drafters))
-    return LoadedEngine(model, limits, scheduler, speculator.target.way)
+    return LoadedEngine(model, limits, scheduler, speculator.target.way, kernels)

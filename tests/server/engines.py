@@ -17,12 +17,14 @@ from mtplx.engine.models.target import Rows
 from mtplx.engine.scheduler import Scheduler
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Logits, Request, Update
+from mtplx.kernels.report import KernelReport
 from mtplx.server.bridge import LoadedEngine, LoadEngine
 from tests.fakes import EOS, ByteTokenizer, TabularTarget
 
 MODEL = "letters/a-to-h"
 CONTEXT_LENGTH = 4096
 VOCAB_SIZE = EOS + 1
+KERNELS = KernelReport(False, "letters need none")
 POISON = "!"  # after this the model gives logits that are not finite
 
 
@@ -70,7 +72,7 @@ def letter_engine(pace_s: float = 0.0) -> LoadEngine:
         speculator = letter_speculator(pace_s)
         scheduler = Scheduler(speculator, max_running=settings.max_running, prefill_chunk=16, max_rows=CONTEXT_LENGTH)
         limits = Limits(CONTEXT_LENGTH, settings.max_speculative_depth, tuple(speculator.drafters))
-        return LoadedEngine(letter_model(), limits, scheduler, "rows")
+        return LoadedEngine(letter_model(), limits, scheduler, "rows", KERNELS)
 
     return load_engine
 

@@ -140,3 +140,11 @@ def test_models_are_listed_with_their_origin(
     assert main(["models"]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("owner/name ")]
     assert "3 MB  Hugging Face hub: " in line
+
+
+def test_models_tells_which_kernels_there_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MTPLX_NATIVE_KERNELS", "false")
+    assert main(["models"]) == 0
+    assert "kernels: MLX's own: the setting native_kernels turns" in capsys.readouterr().out.splitlines()[0]

@@ -3,13 +3,14 @@
 import json
 import re
 import threading
+from dataclasses import asdict
 
 import pytest
 
 from mtplx.configs.settings import Settings
 from mtplx.server.bridge import LoadedEngine
 from tests.server.conftest import Client, StartServer, error_of
-from tests.server.engines import CONTEXT_LENGTH, MODEL, crashing_engine, letter_engine, unloadable_engine
+from tests.server.engines import CONTEXT_LENGTH, KERNELS, MODEL, crashing_engine, letter_engine, unloadable_engine
 
 
 def test_a_ready_server_says_what_it_serves(client: Client) -> None:
@@ -19,6 +20,7 @@ def test_a_ready_server_says_what_it_serves(client: Client) -> None:
     assert (body["status"], body["reason"]) == ("ok", None)
     assert body["model"]["id"] == MODEL
     assert body["model"]["drafters"] == ["ngram"]
+    assert body["kernels"] == asdict(KERNELS)
     assert set(body["versions"]) == {"mtplx", "mlx", "mlx-lm"}
 
 

@@ -1,0 +1,31 @@
+"""Which kernels this process decodes with, and making them ready."""
+
+import logging
+import sys
+
+import mlx.core as mx
+
+from mtplx.kernels.native_module import native, why_unavailable
+from mtplx.kernels.processors import num_processors
+from mtplx.kernels.report import KernelReport
+
+logger = logging.getLogger(__name__)
+
+
+def kernels_here(*, use_native: bool = True, threads: int | None = None) -> KernelReport:
+    """The kernels to decode with: native ones if wanted and available, on that many threads, one for each processor
+    if None."""
+    reason = why_unavailable() if use_native else "the setting native_kernels turns the native ones off"
+    if reason is None:
+        return KernelReport(True, isa=native.ISA, threads=threads or num_processors())
+    return KernelReport(False, reason, is_slow=sys.platform == "linux" and mx.default_device() == mx.cpu)
+
+
+def prepare_kernels(*, use_native: bool = True, threads: int | None = None) -> KernelReport:
+    """As `kernels_here`, and their threads are set, for the whole process; a warning is logged if they are slow."""
+    report = kernels_here(use_native=use_native, threads=threads)
+    if report.threads is not None:
+        native.set_num_threads(report.threads)
+    if report.is_slow:
+        logger.warning("decoding takes ten times as long as it could, or more: %s", report.reason)
+    return report
