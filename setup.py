@@ -47,17 +47,22 @@ class BuildNative(build_ext):
     """
 
     def build_extension(self, extension: Extension) -> None:
+        library = Path(self.get_ext_fullpath(extension.name))
+        library.unlink(missing_ok=True)  # from an earlier build, which must not pass for this one
+        library.parent.mkdir(parents=True, exist_ok=True)
         nanobind, mlx = _package_folder("nanobind"), _package_folder("mlx", holding="include/mlx/mlx.h")
         sources = [nanobind / "src/nb_combined.cpp", *map(Path, extension.sources)]
         sources.sort(key=lambda source: source.name not in PORTABLE)  # inline functions are taken from the first
         headers = [nanobind / "include", nanobind / "ext/robin_map/include", mlx / "include"]
-        includes = [f"-I{folder}" for folder in (*headers, sysconfig.get_path("include"))]
+        includes = [f"-isystem{folder}" for folder in (*headers, sysconfig.get_path("include"))]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(lambda source: self._compile(source, includes), sources))
-        library = Path(self.get_ext_fullpath(extension.name))
-        library.parent.mkdir(parents=True, exist_ok=True)
         flags = ["-shared", "-fopenmp", f"-L{mlx / 'lib'}", "-lmlx", *shlex.split(os.environ.get("LDFLAGS", ""))]
         _run([*self._compiler, "-o", str(library), *objects, *flags])
+
+    def copy_extensions_to_source(self) -> None:
+        Path(NATIVE.parent, f"_native{sysconfig.get_config_var('EXT_SUFFIX')}").unlink(missing_ok=True)  # as above
+        super().copy_extensions_to_source()
 
     def _compile(self, source: Path, includes: list[str]) -> str:
         target = Path(self.build_temp, source.with_suffix(".o").name)
