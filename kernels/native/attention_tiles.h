@@ -1,0 +1,181 @@
+// The inner loops of attention: some rows against a chunk of keys and values. Knows no sequence and no thread.
+//
+// A row here is one query head at one position; rows of a tile share every load of a key or a value. Each score is
+// Σ q·k from the first element on, each output Σ p·v from the first key on, in one multiply-add a step: no sum crosses
+// lanes, and neither the tile nor the block that a row is in changes its bits.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "exponential.h"
+#include "half.h"
+#include "simd.h"
+
+namespace mtplx {
+
+constexpr int kChunk = 128;    // keys whose exponentials and products with values are summed apart
+constexpr int kKeyBlock = 64;  // keys turned around at a time: [D][64] of the usual sizes stay in the nearest cache
+constexpr int kTileRows = 6;   // with kTileVectors: sums in half to three quarters of the registers
+constexpr int kTileVectors = kRegisters / kRegistersPerVector >= 32 ? 4 : 1;
+
+// Calls `visit` with a value of 1 … Max as a constant.
+template <int Max, typename Visit>
+inline void with_constant(int value, Visit visit) {
+  if constexpr (Max > 1)
+    if (value < Max) return with_constant<Max - 1>(value, visit);
+  visit(std::integral_constant<int, Max>{});
+}
+
+// Calls `visit(first, count)` for parts of `count` vectors that are kTileVectors, or powers of two below, long.
+template <typename Visit>
+inline void split_vectors(int count, Visit visit) {
+  int first = 0;
+  for (; count - first >= kTileVectors; first += kTileVectors) visit(first, std::integral_constant<int, kTileVectors>{});
+  if constexpr (kTileVectors > 2)
+    for (; count - first >= 2; first += 2) visit(first, std::integral_constant<int, 2>{});
+  for (; first < count; first++) visit(first, std::integral_constant<int, 1>{});
+}
+
+// Four vectors [4 keys][4] to [4][4 keys].
+inline void transpose(vfloat4 (&v)[4]) {
+  const vfloat4 a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+  const vfloat4 c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+  v[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+  v[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+  v[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+  v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+// Keys [end - begin][size], which are [begin, end) of a block, to [size][kKeyBlock], each in its column. Vectors that hold
+// one of them are filled up with copies.
+template <typename Element>
+inline void turn_keys(const Element* keys, int begin, int end, int size, float* to) {
+  const int first = begin / kLanes * kLanes, last = (end + kLanes - 1) / kLanes * kLanes;
+  for (int key = first; key < last; key += 4) {
+    const Element* from[4];
+    for (int i = 0; i < 4; i++) from[i] = keys + int64_t(std::clamp(key + i, begin, end - 1) - begin) * size;
+    int d = 0;
+    for (; d + 4 <= size; d += 4) {
+      vfloat4 v[4];
+      for (int i = 0; i < 4; i++) v[i] = load_four_floats(from[i] + d);
+      transpose(v);
+      for (int i = 0; i < 4; i++) store(to + (d + i) * kKeyBlock + key, v[i]);
+    }
+    for (; d < size; d++)
+      for (int i = 0; i < 4; i++) to[d * kKeyBlock + key + i] = float(from[i][d]);
+  }
+}
+
+// Scores [Rows][kChunk] of queries [size][Rows] with keys [size][kKeyBlock].
+template <int Rows, int Vectors>
+inline void score_tile(const float* queries, const float* keys, int size, float* scores) {
+  vfloat total[Rows][Vectors] = {};
+  for (int d = 0; d < size; d++, queries += Rows, keys += kKeyBlock) {
+    vfloat k[Vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; v++) k[v] = load<vfloat>(keys + v * kLanes);
+#pragma GCC unroll 6
+    for (int row = 0; row < Rows; row++) {
+      const vfloat q = broadcast(queries[row]);
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; v++) total[row][v] += q * k[v];
+    }
+  }
+#pragma GCC unroll 6
+  for (int row = 0; row < Rows; row++)
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; v++) store(scores + row * kChunk + v * kLanes, total[row][v]);
+}
+
+// Adds Σ weight·value over `count` keys: weights [Rows][kChunk], values [count][size], to sums [Rows][stride].
+// `read` takes a vector out of the values.
+template <int Rows, int Vectors, typename Element, typename Read>
+inline void weigh_tile(const float* weights, const Element* values, int count, int size, float* sums, int stride,
+                       Read read) {
+  vfloat total[Rows][Vectors];
+#pragma GCC unroll 6
+  for (int row = 0; row < Rows; row++)
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; v++) total[row][v] = load<vfloat>(sums + row * stride + v * kLanes);
+  for (int key = 0; key < count; key++, values += size) {
+    vfloat value[Vectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; v++) value[v] = read(values + v * kLanes);
+#pragma GCC unroll 6
+    for (int row = 0; row < Rows; row++) {
+      const vfloat weight = broadcast(weights[row * kChunk + key]);
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; v++) total[row][v] += weight * value[v];
+    }
+  }
+#pragma GCC unroll 6
+  for (int row = 0; row < Rows; row++)
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; v++) store(sums + row * stride + v * kLanes, total[row][v]);
+}
+
+// weigh_tile over all columns of the values.
+template <int Rows, typename Element>
+inline void weigh_columns(const float* weights, const Element* values, int count, int size, float* sums, int stride) {
+  split_vectors(size / kLanes, [&](int first, auto vectors) {
+    weigh_tile<Rows, vectors>(weights, values + first * kLanes, count, size, sums + first * kLanes, stride,
+                              [](const Element* from) { return load_floats(from); });
+  });
+  if (const int tail = size % kLanes; tail != 0) {
+    const int first = size - tail;
+    weigh_tile<Rows, 1>(weights, values + first, count, size, sums + first, stride, [tail](const Element* from) {
+      vfloat v = {};
+      for (int i = 0; i < tail; i++) v[i] = float(from[i]);
+      return v;
+    });
+  }
+}
+
+// Keys [begin, end) of a chunk that a row sees; none if end ≤ begin.
+struct Visible {
+  int begin, end;
+  bool any() const { return begin < end; }
+};
+
+inline float greatest_lane(vfloat v) {
+  float greatest = v[0];
+  for (int lane = 1; lane < kLanes; lane++) greatest = v[lane] > greatest ? v[lane] : greatest;
+  return greatest;
+}
+
+inline vfloat soften(vfloat scores, float softcap) { return softcap * hyperbolic_tangent(scores * (1 / softcap)); }
+
+// Makes final one row's scores of a chunk: soft-capped, and -∞ beside what the row sees. Returns the greatest.
+inline float finish_scores(float* scores, const Visible& keys, float softcap) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const int first = keys.begin / kLanes * kLanes, last = (keys.end + kLanes - 1) / kLanes * kLanes;
+  std::fill(scores + first, scores + keys.begin, kNone);
+  std::fill(scores + keys.end, scores + last, kNone);
+  vfloat greatest = broadcast(kNone);
+  for (int key = first; key < last; key += kLanes) {
+    vfloat v = load<vfloat>(scores + key);
+    if (softcap != 0) {
+      v = v == kNone ? v : soften(v, softcap);
+      store(scores + key, v);
+    }
+    greatest = v > greatest ? v : greatest;
+  }
+  return greatest_lane(greatest);
+}
+
+// Scores to exp(score - greatest), 0 beside what the row sees. Returns their sum.
+inline float exponentiate(float* scores, const Visible& keys, float greatest) {
+  const int first = keys.begin / kLanes * kLanes, last = (keys.end + kLanes - 1) / kLanes * kLanes;
+  vfloat total = {};
+  for (int key = first; key < last; key += kLanes) {
+    const vfloat weight = exponential(load<vfloat>(scores + key) - greatest);
+    store(scores + key, weight);
+    total += weight;
+  }
+  return sum(total);
+}
+
+}  // namespace mtplx
