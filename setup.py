@@ -28,11 +28,12 @@ NATIVE = Path("mtplx", "kernels", "native")
 WANTED = os.environ.get("MTPLX_NATIVE", "")
 BUILDS = sys.platform == "linux" and WANTED != "0"
 
-# Runs before it is known whether the processor has the instructions that the other files are compiled for.
-PORTABLE = ("module.cpp", "nb_combined.cpp")
+# What runs when the extension is loaded, which is before it is known whether the processor has the instructions that
+# the other files are compiled for.
+PORTABLE = ("module.cpp", "nb_combined.cpp", "parallel.cpp", "threads.cpp")
 
 FLAGS = [
-    *("-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-fPIC", "-fopenmp", "-fvisibility=hidden"),
+    *("-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-fPIC", "-pthread", "-fvisibility=hidden"),
     "-fno-strict-aliasing",  # nanobind asks for it
     *("-ffp-contract=fast", "-fno-math-errno"),  # but no -ffast-math: a row's bits may not depend on what is inlined
     *("-DNB_DOMAIN=mlx", "-DNB_COMPACT_ASSERTIONS"),  # the domain makes our arrays and MLX's the same type
@@ -57,7 +58,7 @@ class BuildNative(build_ext):
         includes = [f"-isystem{folder}" for folder in (*headers, sysconfig.get_path("include"))]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(lambda source: self._compile(source, includes), sources))
-        flags = ["-shared", "-fopenmp", f"-L{mlx / 'lib'}", "-lmlx", *shlex.split(os.environ.get("LDFLAGS", ""))]
+        flags = ["-shared", "-pthread", f"-L{mlx / 'lib'}", "-lmlx", *shlex.split(os.environ.get("LDFLAGS", ""))]
         _run([*self._compiler, "-o", str(library), *objects, *flags])
 
     def copy_extensions_to_source(self) -> None:
