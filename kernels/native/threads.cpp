@@ -1,13 +1,19 @@
 #include "threads.h"
 
-#include <omp.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
 
 namespace mtplx {
 
-static std::atomic<int> chosen{omp_get_max_threads()};
+static int processors() {
+  cpu_set_t ours;
+  CPU_ZERO(&ours);
+  return sched_getaffinity(0, sizeof ours, &ours) == 0 ? std::max(CPU_COUNT(&ours), 1) : 1;
+}
+
+static std::atomic<int> chosen{processors()};
 
 int num_threads() { return chosen.load(std::memory_order_relaxed); }
 
