@@ -63,10 +63,15 @@ class KeyValueBuffer:
         """Store rows [1, H, n, D] at `position` and after."""
         start = position - self.first
         end = start + keys.shape[2]
-        self.keys = _with_capacity(self.keys, end, keys)
-        self.values = _with_capacity(self.values, end, values)
-        self.keys[..., start:end, :] = keys
-        self.values[..., start:end, :] = values
+        to_keys, to_values = self.reserve(position + keys.shape[2], keys, values)
+        to_keys[..., start:end, :] = keys
+        to_values[..., start:end, :] = values
+
+    def reserve(self, end: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """The buffers, with room for rows up to position `end`; a new one is for rows like `keys` and `values`."""
+        self.keys = _with_capacity(self.keys, end - self.first, keys)
+        self.values = _with_capacity(self.values, end - self.first, values)
+        return self.keys, self.values
 
     def read(self, start: int, end: int) -> tuple[mx.array, mx.array]:
         """Keys and values [1, H, end - start, D] of the positions from `start` up to `end`."""

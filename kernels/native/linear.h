@@ -8,10 +8,12 @@
 // multiply-add a step; then y += scale·t and y += bias·Σx. Group by group.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "parallel.h"
+#include "rows.h"
 #include "simd.h"
 
 namespace mtplx {
@@ -32,19 +34,6 @@ struct QuantizedWeights {
   int64_t tile_words() const { return int64_t(num_inputs) / kBlock * bits * kLanes; }
 };
 
-// Σx over each group: part of every product with these inputs. x [M, K] to sums [M, K / group], this member's rows.
-inline void group_sums(const float* x, int num_rows, int num_inputs, int group, float* sums, const Team& team) {
-  const int num_groups = num_inputs / group;
-  const auto rows = team.part(num_rows);
-  for (int64_t row = rows.begin; row < rows.end; row++)
-    for (int g = 0; g < num_groups; g++) {
-      const float* from = x + row * num_inputs + g * group;
-      vfloat total = load<vfloat>(from);
-      for (int k = kLanes; k < group; k += kLanes) total += load<vfloat>(from + k);
-      sums[row * num_groups + g] = sum(total);
-    }
-}
-
 // Weight I of 32 in every lane, out of the lane's `Bits` words.
 template <int Bits, int I>
 inline vfloat unpack(const uint32_t* words) {
@@ -55,44 +44,28 @@ inline vfloat unpack(const uint32_t* words) {
   return to_float(value);
 }
 
-// Products of `Rows` rows with `Tiles` neighbouring tiles. Rows come interleaved, x [K][Rows] and sums [K / group][Rows]:
-// one pointer reaches them all.
+// How many tiles a kernel takes at once: as many as fill half the registers with their sums, for these rows, but no
+// more than it takes to keep the multipliers busy.
+constexpr int tiles_at_once(int rows) {
+  const int fit = kRegisters / kRegistersPerVector / 2 / rows;
+  return fit >= 3 ? 3 : fit >= 2 ? 2 : 1;
+}
+
+// Products of the `Rows` rows of a block with `Tiles` neighbouring tiles, to out [Rows][Tiles * 16].
 template <int Bits, int Rows, int Tiles>
-struct Kernel {
-  const QuantizedWeights& weights;
-  const float* x;
-  const float* sums;
-
-  using Sums = vfloat[Tiles][Rows];
-
-  template <int I>
-  inline __attribute__((always_inline)) void step(const uint32_t* const (&words)[Tiles], const float* at, Sums& t) const {
-    vfloat q[Tiles];
-    for (int tile = 0; tile < Tiles; tile++) q[tile] = unpack<Bits, I>(words[tile]);
-#pragma GCC unroll 16
-    for (int row = 0; row < Rows; row++) {
-      const vfloat value = broadcast(at[I * Rows + row]);
-#pragma GCC unroll 4
-      for (int tile = 0; tile < Tiles; tile++) t[tile][row] += q[tile] * value;
-    }
-  }
-
-  template <int... I>
-  inline __attribute__((always_inline)) void block(const uint32_t* const (&words)[Tiles], const float* at, Sums& t,
-                                                   std::integer_sequence<int, I...>) const {
-    (step<I>(words, at, t), ...);
-  }
-
-  inline __attribute__((always_inline)) void run(int first_tile, float (*out)[kLanes * Tiles]) const {
+class Kernel {
+ public:
+  static void run(const QuantizedWeights& weights, const float* x, const float* sums, int first_tile, float* out) {
     const int num_groups = weights.num_groups(), blocks = weights.group / kBlock;
-    const uint32_t* from[Tiles];
-    for (int tile = 0; tile < Tiles; tile++) from[tile] = weights.words + (first_tile + tile) * weights.tile_words();
+    const uint32_t* words[Tiles];
+    for (int tile = 0; tile < Tiles; tile++) words[tile] = weights.words + (first_tile + tile) * weights.tile_words();
     Sums total = {};
     for (int g = 0; g < num_groups; g++) {
       Sums t = {};
       for (int b = 0; b < blocks; b++) {
-        block(from, x + int64_t(g * blocks + b) * kBlock * Rows, t, std::make_integer_sequence<int, kBlock>{});
-        for (int tile = 0; tile < Tiles; tile++) from[tile] += Bits * kLanes;
+        add_block(words, x, t, std::make_integer_sequence<int, kBlock>{});
+        x += kBlock * Rows;
+        for (int tile = 0; tile < Tiles; tile++) words[tile] += Bits * kLanes;
       }
       for (int tile = 0; tile < Tiles; tile++) {
         const int64_t at = (int64_t(first_tile + tile) * num_groups + g) * kLanes;
@@ -105,8 +78,54 @@ struct Kernel {
       }
     }
     for (int row = 0; row < Rows; row++)
-      for (int tile = 0; tile < Tiles; tile++) store(out[row] + tile * kLanes, total[tile][row]);
+      for (int tile = 0; tile < Tiles; tile++) store(out + (row * Tiles + tile) * kLanes, total[tile][row]);
+  }
+
+ private:
+  using Sums = vfloat[Tiles][Rows];
+
+  template <int... I>
+  static inline __attribute__((always_inline)) void add_block(const uint32_t* const (&words)[Tiles], const float* x,
+                                                              Sums& t, std::integer_sequence<int, I...>) {
+    (add<I>(words, x, t), ...);
+  }
+
+  template <int I>
+  static inline __attribute__((always_inline)) void add(const uint32_t* const (&words)[Tiles], const float* x,
+                                                        Sums& t) {
+    vfloat q[Tiles];
+    for (int tile = 0; tile < Tiles; tile++) q[tile] = unpack<Bits, I>(words[tile]);
+#pragma GCC unroll 16
+    for (int row = 0; row < Rows; row++) {
+      const vfloat value = broadcast(x[I * Rows + row]);
+#pragma GCC unroll 4
+      for (int tile = 0; tile < Tiles; tile++) t[tile][row] += q[tile] * value;
+    }
   }
 };
+
+using RunKernel = void (*)(const QuantizedWeights&, const float* x, const float* sums, int first_tile, float* out);
+
+// The kernel for these bits and rows of a block; for as many tiles as it takes at once, or for a single one.
+RunKernel find_kernel(int bits, int rows, bool single_tile);
+
+// This member's share of a product. Calls `emit(row, first output, values, count)` for every run of results.
+template <typename Emit>
+void multiply(const QuantizedWeights& weights, const PackedRows& rows, const Team& team, Emit emit) {
+  const int at_once = tiles_at_once(block_rows(rows.num_rows));
+  team.share(weights.num_tiles(), at_once, [&](Team::Range tiles) {
+    rows.for_each_block([&](int first_row, int size, const float* x, const float* sums) {
+      const int num_rows = std::min(size, rows.num_rows - first_row), step = tiles_at_once(size);
+      const RunKernel run = find_kernel(weights.bits, size, false), single = find_kernel(weights.bits, size, true);
+      float out[kMaxBlockRows * 3 * kLanes];
+      for (int64_t tile = tiles.begin, count; tile < tiles.end; tile += count) {
+        count = tile + step <= tiles.end ? step : 1;
+        (count == step ? run : single)(weights, x, sums, tile, out);
+        const int first = tile * kLanes, width = std::min<int>(count * kLanes, weights.num_outputs - first);
+        for (int row = 0; row < num_rows; row++) emit(first_row + row, first, out + row * count * kLanes, width);
+      }
+    });
+  });
+}
 
 }  // namespace mtplx

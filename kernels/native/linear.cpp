@@ -1,0 +1,90 @@
+// Products with quantized weights as an MLX primitive.
+#include "linear.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/variant.h>
+
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/mlx.h"
+#include "mlx/primitives.h"
+
+namespace nb = nanobind;
+namespace mx = mlx::core;
+
+namespace mtplx {
+namespace {
+
+// Below this many multiplications a second thread costs more than it saves.
+constexpr int64_t kWorthSharing = 1 << 16;
+
+class QuantizedLinear : public mx::Primitive {
+ public:
+  QuantizedLinear(mx::Stream stream, int bits, int group, int num_outputs)
+      : Primitive(stream), bits_(bits), group_(group), num_outputs_(num_outputs) {}
+
+  // Inputs x [..., K], words, scales, biases as linear.h lays them out.
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    auto& out = outputs[0];
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    for (const auto& input : inputs) encoder.set_input_array(input);
+    encoder.set_output_array(out);
+    encoder.dispatch([x = mx::array::unsafe_weak_copy(inputs[0]), words = mx::array::unsafe_weak_copy(inputs[1]),
+                      scales = mx::array::unsafe_weak_copy(inputs[2]), biases = mx::array::unsafe_weak_copy(inputs[3]),
+                      out = mx::array::unsafe_weak_copy(out), bits = bits_, group = group_,
+                      num_outputs = num_outputs_]() mutable {
+      const int num_inputs = x.shape(-1), num_rows = x.size() / num_inputs;
+      const QuantizedWeights weights{words.data<uint32_t>(), scales.data<float>(), biases.data<float>(), bits,
+                                     group,                  num_inputs,           num_outputs};
+      run(weights, x.data<float>(), num_rows, out.data<float>());
+    });
+  }
+
+  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
+    throw std::runtime_error("the native kernels run on the CPU only");
+  }
+
+  bool is_equivalent(const Primitive& other) const override {
+    const auto& linear = static_cast<const QuantizedLinear&>(other);
+    return bits_ == linear.bits_ && group_ == linear.group_ && num_outputs_ == linear.num_outputs_;
+  }
+
+  const char* name() const override { return "QuantizedLinear"; }
+
+ private:
+  static void run(const QuantizedWeights& weights, const float* x, int num_rows, float* y) {
+    if (num_rows == 0) return;
+    PackedRows rows(num_rows, weights.num_inputs, weights.group);
+    const int64_t work = int64_t(num_rows) * weights.num_inputs * weights.num_outputs;
+    run_in_parallel(work > kWorthSharing, [&](const Team& team) {
+      rows.pack(team.part(rows.num_groups), [&](int row, int k, float* values) {
+        std::copy_n(x + int64_t(row) * weights.num_inputs + k, weights.group, values);
+      });
+      team.barrier();
+      multiply(weights, rows, team, [&](int row, int first, const float* values, int count) {
+        std::copy(values, values + count, y + int64_t(row) * weights.num_outputs + first);
+      });
+    });
+  }
+
+  int bits_, group_, num_outputs_;
+};
+
+mx::array quantized_linear(const mx::array& x, const mx::array& words, const mx::array& scales,
+                           const mx::array& biases, int bits, int group, int num_outputs) {
+  const auto stream = mx::default_stream(mx::Device::cpu);
+  auto shape = x.shape();
+  shape.back() = num_outputs;
+  return mx::array(shape, mx::float32, std::make_shared<QuantizedLinear>(stream, bits, group, num_outputs),
+                   {mx::contiguous(mx::astype(x, mx::float32, stream), false, stream), words, scales, biases});
+}
+
+}  // namespace
+
+void bind_linear(nb::module_& m) {
+  m.def("quantized_linear", &quantized_linear, nb::arg("x"), nb::arg("words"), nb::arg("scales"), nb::arg("biases"),
+        nb::kw_only(), nb::arg("bits"), nb::arg("group_size"), nb::arg("num_outputs"));
+}
+
+}  // namespace mtplx

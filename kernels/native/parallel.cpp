@@ -1,0 +1,96 @@
+// The threads behind the teams: made once, awake for a moment after each job, asleep when there is none.
+#include "parallel.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <mutex>
+#include <thread>
+
+namespace mtplx {
+namespace {
+
+// About as long as MLX takes from one operation to the next; and for a barrier, as members take to arrive.
+constexpr int kSpinsBeforeSleep = 20000;
+constexpr int kSpinsBeforeYield = 2000;
+
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Wait for `ready`; soon let others have the processor, for one of them may be who we wait for.
+template <typename Ready>
+void wait_until(Ready ready) {
+  for (int spins = 0; !ready(); spins++)
+    if (spins < kSpinsBeforeYield)
+      relax();
+    else
+      sched_yield();
+}
+
+class Pool {
+ public:
+  void run(void (*job)(const void*, const Team&), const void* context) {
+    const int size = num_threads();
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (size == 1 || !lock.owns_lock()) {
+      TeamState alone;
+      job(context, Team(0, &alone));
+      return;
+    }
+    while (num_workers_ < size - 1) std::thread(&Pool::work, this, ++num_workers_, epoch_.load()).detach();
+    job_ = job, context_ = context;
+    state_.size = size;
+    for (auto& taken : state_.taken) taken.store(0, std::memory_order_relaxed);
+    num_done_.store(0, std::memory_order_relaxed);
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+    job(context, Team(0, &state_));
+    wait_until([&] { return num_done_.load(std::memory_order_acquire) == num_workers_; });
+  }
+
+ private:
+  void work(int index, int seen) {
+    for (;; seen++) {
+      for (int spins = 0; epoch_.load(std::memory_order_acquire) == seen && spins < kSpinsBeforeSleep; spins++) relax();
+      epoch_.wait(seen, std::memory_order_acquire);
+      if (index < state_.size) job_(context_, Team(index, &state_));
+      num_done_.fetch_add(1, std::memory_order_release);
+    }
+  }
+
+  std::mutex mutex_;
+  int num_workers_ = 0;
+  void (*job_)(const void*, const Team&) = nullptr;
+  const void* context_ = nullptr;
+  TeamState state_;
+  std::atomic<int> epoch_{0};
+  std::atomic<int> num_done_{0};
+};
+
+// Never destroyed: its threads wait in it until the process ends. A forked child has none of them and starts anew.
+Pool* pool = new Pool;
+const int at_fork = pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
+
+}  // namespace
+
+void Team::barrier() const {
+  next_counter_ = 0;
+  if (size == 1) return;
+  const int generation = state_->generation.load(std::memory_order_acquire);
+  if (state_->arrived.fetch_add(1, std::memory_order_acq_rel) == size - 1) {
+    for (auto& taken : state_->taken) taken.store(0, std::memory_order_relaxed);
+    state_->arrived.store(0, std::memory_order_relaxed);
+    state_->generation.fetch_add(1, std::memory_order_release);
+  } else {
+    wait_until([&] { return state_->generation.load(std::memory_order_acquire) != generation; });
+  }
+}
+
+void run_team(void (*job)(const void* context, const Team& team), const void* context) { pool->run(job, context); }
+
+}  // namespace mtplx
