@@ -5,6 +5,7 @@ Knows the extension as a file that may be missing or made for something else; kn
 
 import importlib
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,12 @@ def why_unavailable() -> str | None:
     if not extension.RUNS_HERE:
         return f"the native kernels were built for {extension.ISA}, which this processor lacks; {_reinstall()}"
     return None
+
+
+@cache
+def is_available() -> bool:
+    """Whether the native kernels can be used: asked once, since functions ask it at every call."""
+    return why_unavailable() is None
 
 
 def _reinstall() -> str:

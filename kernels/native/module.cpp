@@ -12,6 +12,15 @@
 #define MTPLX_MLX_VERSION \
   MTPLX_TEXT(MLX_VERSION_MAJOR) "." MTPLX_TEXT(MLX_VERSION_MINOR) "." MTPLX_TEXT(MLX_VERSION_PATCH)
 
+namespace mtplx {
+void bind_decoder(nanobind::module_& m);
+void bind_linear(nanobind::module_& m);
+void bind_activation(nanobind::module_& m);
+void bind_norm(nanobind::module_& m);
+void bind_rope(nanobind::module_& m);
+void bind_sampling(nanobind::module_& m);
+}
+
 NB_MODULE(_native, m) {
   m.attr("MLX_VERSION") = MTPLX_MLX_VERSION;
   m.attr("ISA") = mtplx::isa();
@@ -20,4 +29,10 @@ NB_MODULE(_native, m) {
 
   m.def("num_threads", &mtplx::num_threads);
   m.def("set_num_threads", &mtplx::set_num_threads, nanobind::arg("num_threads"));
+  mtplx::bind_decoder(m);
+  mtplx::bind_linear(m);
+  mtplx::bind_activation(m);
+  mtplx::bind_norm(m);
+  mtplx::bind_rope(m);
+  mtplx::bind_sampling(m);
 }
