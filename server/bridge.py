@@ -178,6 +178,7 @@ class AsyncEngine:
         metrics = Metrics(self.settings.metrics_namespace, name, engine.limits, load=lambda: self._loop.status.load)
         self._ready = model, metrics
         if not engine.kernels.is_slow:  # which is said where it is found
+            if not engine.kernels.is_slow:  # which is said where it is found
             logger.info("kernels: %s", engine.kernels)
         logger.info("serving %s from %s, loaded in %.1f s", name, loaded.source, time.monotonic() - started_at_s)
         return engine.stepper
