@@ -35,7 +35,8 @@ class GgufTokenizer:
         return self._eos_token_ids
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        tokens: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
+        # A batch is encoded without the interpreter's lock: a long text would hold up every other thread.
+        tokens: list[int] = self._encoder.encode_batch([text], add_special_tokens=False)[0].ids
         return self._starts_with + tokens + self._ends_with if add_special_tokens else tokens
 
     def decode(self, tokens: Sequence[int]) -> str:

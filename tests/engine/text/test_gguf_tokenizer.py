@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -94,6 +95,17 @@ def test_threads_may_encode_at_the_same_time() -> None:
     for thread in threads:
         thread.join()
     assert all(tokenizer.decode(results[job]) == job for job in jobs)
+
+
+def test_other_threads_go_on_while_a_long_text_is_encoded() -> None:
+    text = "the hat and the cat " * 100_000
+    thread = threading.Thread(target=GgufTokenizer(TINY).encode, args=(text,))
+    num_ticks = 0
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.001)
+        num_ticks += 1
+    assert num_ticks > 20  # two or three if the thread keeps the interpreter to itself
 
 
 SENTENCES = ["the cat sat on the mat and the hat", "der Hund läuft über die Straße", "一只猫 🦜 and 12 birds"]

@@ -1,6 +1,8 @@
 """The tokenizer of a model folder, through the same interface."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,17 @@ def test_a_truncation_that_the_folder_asks_for_cuts_no_prompt(tmp_path: Path) ->
     file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation": truncation}))
     tokenizer = HfTokenizer(load_tokenizer(tmp_path))
     assert tokenizer.decode(tokenizer.encode("longer than two tokens")) == "longer than two tokens"
+
+
+def test_other_threads_go_on_while_a_long_text_is_encoded(tokenizer: HfTokenizer) -> None:
+    text = "the hat and the cat " * 100_000
+    thread = threading.Thread(target=tokenizer.encode, args=(text,))
+    num_ticks = 0
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.001)
+        num_ticks += 1
+    assert num_ticks > 20  # two or three if the thread keeps the interpreter to itself
 
 
 def test_the_end_of_text_is_known(tokenizer: HfTokenizer) -> None:
