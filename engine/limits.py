@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from mtplx.engine.errors import ContextLengthError, InvalidRequestError
-from mtplx.engine.types import Request
-
-PLAIN = "none"  # the drafter's name that asks for no drafts
+from mtplx.engine.types import PLAIN, Request
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,10 @@ class Limits:
     drafters: tuple[str, ...]
 
     def check(self, request: Request) -> None:
-        """Raises InvalidRequestError, or ContextLengthError, which name the field at fault."""
+        """Raises InvalidRequestError, or ContextLengthError, which name the field at fault.
+
+        The values of `request.sampling` are within their ranges already: it cannot be made otherwise.
+        """
         if not request.prompt:
             raise InvalidRequestError("the prompt is empty; give at least one token", field="prompt")
         if request.max_tokens < 1:
@@ -35,10 +36,15 @@ class Limits:
         self._check_length(len(request.prompt), request.max_tokens)
 
     def _check_length(self, num_prompt: int, max_tokens: int) -> None:
+        most = f"This model's maximum context length is {self.context_length} tokens"
+        if num_prompt >= self.context_length:
+            raise ContextLengthError(
+                f"{most}, of which output needs at least one, but the prompt alone has {num_prompt}; shorten it",
+                field="prompt",
+            )
         if num_prompt + max_tokens > self.context_length:
             raise ContextLengthError(
-                f"This model's maximum context length is {self.context_length} tokens, but "
-                f"{num_prompt + max_tokens} are asked for ({num_prompt} in the prompt and up to {max_tokens} of "
-                "output); shorten the prompt or lower max_tokens",
-                field="prompt",
+                f"{most}, but {num_prompt + max_tokens} are asked for: {num_prompt} in the prompt and up to "
+                f"{max_tokens} of output, for which it leaves room for {self.context_length - num_prompt}",
+                field="max_tokens",
             )

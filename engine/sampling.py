@@ -62,7 +62,8 @@ def most_likely(scores: Scores) -> int:
 
 def distribution(scores: Scores, params: SamplingParams) -> Distribution:
     """The distribution [V] that a token is drawn from at a temperature above 0."""
-    weights = np.exp((scores - scores.max()) / params.temperature)
+    with np.errstate(over="ignore"):  # at a tiny temperature all but the likeliest fall to -inf, which has weight 0
+        weights = np.exp((scores - scores.max()) / params.temperature)
     if params.min_p > 0.0:
         weights[weights < params.min_p] = 0.0  # the highest weight is 1
     if 0 < params.top_k < np.count_nonzero(weights):

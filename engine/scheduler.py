@@ -29,7 +29,7 @@ class _Waiting:
             num_prompt_tokens=len(self.request.prompt),
             num_output_tokens=0,
             queue_time_s=time.monotonic() - self.since,
-            speculation=SpeculationStats.none(self.request.depth),
+            speculation=SpeculationStats.none(self.request.draft_depth),
         )
 
 
@@ -48,7 +48,7 @@ class _Running:
             num_prompt_tokens=len(self.request.prompt),
             num_output_tokens=self.sequence.num_output,
             queue_time_s=self.queue_time_s,
-            speculation=self.sequence.tally.stats(),
+            speculation=self.sequence.speculation,
         )
 
 

@@ -6,7 +6,7 @@ from mtplx.engine.cache import SequenceCache
 from mtplx.engine.randomness import RandomKey, fresh_seed
 from mtplx.engine.sampling import TokenHistory
 from mtplx.engine.text.stream import TextStream
-from mtplx.engine.types import Draft, FinishReason, Request, RoundRecord, SpeculationStats
+from mtplx.engine.types import Draft, FinishReason, Request, SpeculationStats
 
 
 class Sequence:
@@ -24,7 +24,7 @@ class Sequence:
         self.history = TokenHistory(request.prompt)
         seed = request.sampling.seed
         self.key = RandomKey(fresh_seed() if seed is None else seed, request.choice)
-        self.tally = SpeculationTally(request.depth)
+        self.speculation = SpeculationStats.none(request.draft_depth)
         self.reason: FinishReason | None = None  # why the text has ended, once it has
 
     @property
@@ -40,7 +40,7 @@ class Sequence:
     @property
     def max_depth(self) -> int:
         """The longest draft worth verifying: a round emits one token more."""
-        return min(self.request.depth, self.request.max_tokens - self.num_output - 1)
+        return min(self.request.draft_depth, self.request.max_tokens - self.num_output - 1)
 
     def append(self, token: int) -> None:
         """Make `token` part of the output."""
@@ -55,31 +55,3 @@ class Outcome:
     sequence: Sequence
     draft: Draft
     num_accepted: int
-
-
-class SpeculationTally:
-    """Counts the rounds of one sequence."""
-
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
-        self._num_rounds = 0
-        self._num_drafts = 0
-        self._num_drafted = 0
-        self._histogram = [0] * (depth + 1)
-
-    def count(self, record: RoundRecord) -> None:
-        self._num_rounds += 1
-        if record.num_drafted:
-            self._num_drafts += 1
-            self._num_drafted += record.num_drafted
-            self._histogram[record.num_accepted] += 1
-
-    def stats(self) -> SpeculationStats:
-        return SpeculationStats(
-            depth=self._depth,
-            num_rounds=self._num_rounds,
-            num_drafts=self._num_drafts,
-            num_drafted=self._num_drafted,
-            num_accepted=sum(number * times for number, times in enumerate(self._histogram)),
-            accepted_histogram=tuple(self._histogram),
-        )

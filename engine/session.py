@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from mtplx.engine.assembly import default_prefill_chunk, make_speculator
-from mtplx.engine.errors import StageOrderError
+from mtplx.engine.errors import InvalidRequestError, StageOrderError
 from mtplx.engine.limits import Limits
 from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.models.loading import load_model
@@ -25,7 +25,7 @@ class GenerationConfig:
     how many the native kernels use on a CPU, for the whole process; None is one for each processor.
 
     Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
-    added to their logits.
+    added to their logits. Raises InvalidRequestError, which names the field, for a value that `SamplingParams` refuses.
     """
 
     model: str | None = None
@@ -46,9 +46,12 @@ class GenerationConfig:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
 
-    def request(self, prompt: Sequence[int]) -> Request:
-        """The request to decode after `prompt`."""
-        sampling = SamplingParams(
+    def __post_init__(self) -> None:
+        self.sampling()  # a value out of its range is told now, not once the model has been loaded
+
+    def sampling(self) -> SamplingParams:
+        """How tokens are chosen."""
+        return SamplingParams(
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
@@ -59,8 +62,11 @@ class GenerationConfig:
             logit_bias=self.logit_bias,
             seed=self.seed,
         )
+
+    def request(self, prompt: Sequence[int]) -> Request:
+        """The request to decode after `prompt`."""
         return Request(
-            "session", tuple(prompt), self.max_tokens, sampling, self.stop, self.speculative_depth, self.drafter
+            "session", tuple(prompt), self.max_tokens, self.sampling(), self.stop, self.speculative_depth, self.drafter
         )
 
 
@@ -114,7 +120,7 @@ class EngineSession:
         """Of the text begun last: rounds, tokens drafted and accepted, and accepted by position."""
         if self._sequence is None:
             return SpeculationStats.none(self.config.speculative_depth)
-        return self._sequence.tally.stats()
+        return self._sequence.speculation
 
     @property
     def num_output(self) -> int:
@@ -191,10 +197,11 @@ class EngineSession:
     def _tokens(self, prompt: Prompt) -> Sequence[int]:
         tokenizer = self.model.tokenizer
         if isinstance(prompt, str):
-            return tokenizer.encode(prompt)
+            return tokenizer.encode(_unicode(prompt))
         if all(isinstance(part, int) for part in prompt):
             return prompt  # type: ignore[return-value]
-        return tokenizer.encode(tokenizer.render_chat(prompt), add_special_tokens=False)  # type: ignore[arg-type]
+        rendered = tokenizer.render_chat(prompt)  # type: ignore[arg-type]
+        return tokenizer.encode(_unicode(rendered), add_special_tokens=False)
 
     def _open_speculator(self) -> Speculator:
         if self._speculator is None:
@@ -205,3 +212,12 @@ class EngineSession:
         if self._sequence is None:
             raise StageOrderError("no text is begun; call begin(prompt) first")
         return self._sequence
+
+
+def _unicode(text: str) -> str:
+    """The text, which must be one: Python takes halves of characters for characters, tokenizers do not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequestError("the prompt is not valid Unicode: it has lone surrogates", field="prompt") from None
+    return text

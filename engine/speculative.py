@@ -89,7 +89,7 @@ class Speculator:
         # The pending token's row and those of all new tokens but the last, which is pending now.
         sequence.cache.commit(len(pieces))
         record = RoundRecord(sequence.request.drafter, len(draft), min(verdict.num_accepted, len(pieces)), draft.failed)
-        sequence.tally.count(record)
+        sequence.speculation = sequence.speculation.after(record)
         if len(draft):
             self._observe(Outcome(sequence, draft, record.num_accepted))
         return Emission(tuple(sequence.tokens[-len(pieces) :]), tuple(pieces), record, sequence.reason)

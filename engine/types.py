@@ -5,18 +5,30 @@ Everything here is immutable, and what crosses to the server holds only ints, fl
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from mtplx.engine.errors import EngineError
+from mtplx.engine.errors import EngineError, InvalidRequestError
 
 Distribution: TypeAlias = npt.NDArray[np.float64]  # [V], sums to 1
 Logits: TypeAlias = npt.NDArray[np.float32]  # [V], or [T, V] where said so
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+
+PLAIN = "none"  # the drafter's name that asks for no drafts
+
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0.1, 10),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+}
+_SEED_RANGE = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True)
@@ -24,7 +36,8 @@ class SamplingParams:
     """How a token is chosen from logits. The defaults change nothing: temperature 1, no cuts, no penalties.
 
     temperature 0 is greedy: the most likely token after penalties and bias, the lowest id among equals.
-    top_k 0, top_p 1 and min_p 0 switch the respective cut off. A repetition penalty of 1 does nothing.
+    top_k 0, top_p 1 and min_p 0 switch the respective cut off; top_p 0 keeps the likeliest token alone. A repetition
+    penalty of 1 does nothing. Raises InvalidRequestError, which names the field, for a value out of its range.
     """
 
     temperature: float = 1.0
@@ -36,6 +49,18 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        # Every comparison with NaN is false, so it is in no range. Values are not repeated: they may be endless.
+        for name, (lowest, highest) in _RANGES.items():
+            if not lowest <= getattr(self, name) <= highest:
+                raise InvalidRequestError(f"{name} must be a number from {lowest} to {highest}", field=name)
+        if self.top_k < 0:
+            raise InvalidRequestError("top_k must be at least 1, or 0 for no cut", field="top_k")
+        if self.seed is not None and self.seed not in _SEED_RANGE:
+            raise InvalidRequestError("seed must be a whole number of at most 64 bits, sign included", field="seed")
+        if not all(-100 <= bias <= 100 for bias in self.logit_bias.values()):
+            raise InvalidRequestError("logit_bias must have numbers from -100 to 100", field="logit_bias")
 
     @property
     def greedy(self) -> bool:
@@ -52,8 +77,13 @@ class Request:
     sampling: SamplingParams = SamplingParams()
     stop: tuple[str, ...] = ()
     depth: int = 0
-    drafter: str = "none"
+    drafter: str = PLAIN
     choice: int = 0
+
+    @property
+    def draft_depth(self) -> int:
+        """The most tokens that a round may draft: 0 where there is no drafter."""
+        return 0 if self.drafter == PLAIN else self.depth
 
 
 @dataclass(frozen=True)
@@ -111,6 +141,22 @@ class SpeculationStats:
     def none(cls, depth: int) -> "SpeculationStats":
         """Of a request that saw no round."""
         return cls(depth, 0, 0, 0, 0, (0,) * (depth + 1))
+
+    def after(self, record: RoundRecord) -> "SpeculationStats":
+        """These sums and one round more."""
+        if not record.num_drafted:
+            return replace(self, num_rounds=self.num_rounds + 1)
+        return SpeculationStats(
+            depth=self.depth,
+            num_rounds=self.num_rounds + 1,
+            num_drafts=self.num_drafts + 1,
+            num_drafted=self.num_drafted + record.num_drafted,
+            num_accepted=self.num_accepted + record.num_accepted,
+            accepted_histogram=tuple(
+                times + (num_accepted == record.num_accepted)
+                for num_accepted, times in enumerate(self.accepted_histogram)
+            ),
+        )
 
     @property
     def acceptance_rate(self) -> float:

@@ -2,7 +2,8 @@
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import ModelLoadError
-from mtplx.engine.limits import PLAIN, Limits
+from mtplx.engine.limits import Limits
+from mtplx.engine.types import PLAIN
 from mtplx.server.bridge import LoadedEngine
 
 

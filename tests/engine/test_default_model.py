@@ -51,7 +51,7 @@ def test_greedy_text_is_the_same_at_every_depth_and_with_every_drafter(
     for depth in (3, 8):
         tokens, sequence = decode(guided, request(loaded, sampling, depth, "oracle"))
         assert tokens == expected, ("oracle", depth)
-        assert 0 < sequence.tally.stats().num_accepted < sequence.tally.stats().num_drafted
+        assert 0 < sequence.speculation.num_accepted < sequence.speculation.num_drafted
 
 
 def test_plain_decoding_is_mlx_lms_own(loaded: LoadedModel, speculator: Speculator) -> None:

@@ -64,7 +64,7 @@ def test_greedy_text_is_the_same_at_every_depth_and_with_every_drafter(
             tokens, sequence = decode(speculator, request(depth, drafter, sampling))
             assert tokens == expected, (drafter, depth)
             if drafter == "self":
-                assert sequence.tally.stats().num_drafted > 0
+                assert sequence.speculation.num_drafted > 0
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, PROCESSED], ids=["plain", "processed"])
@@ -79,7 +79,7 @@ def test_partly_accepted_drafts_change_nothing(
     speculator = Speculator(plain.target, {"oracle": oracle}, models[kind].tokenizer)
     tokens, sequence = decode(speculator, request(depth, "oracle", sampling, max_tokens=40))
     assert tokens == expected
-    stats = sequence.tally.stats()
+    stats = sequence.speculation
     assert 0 < stats.num_accepted < stats.num_drafted
 
 

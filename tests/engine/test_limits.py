@@ -29,6 +29,17 @@ def test_a_refusal_names_the_field_and_the_remedy(request_: Request, field: str,
     assert refusal.value.field == field
 
 
-def test_a_prompt_over_the_context_is_refused_with_both_numbers() -> None:
-    with pytest.raises(ContextLengthError, match=r"maximum context length is 100 tokens, but 101 .*61 .*40"):
+def test_too_much_output_for_the_prompt_is_refused_with_all_numbers() -> None:
+    with pytest.raises(
+        ContextLengthError, match=r"maximum context length is 100 tokens, but 101 .*61 .*40.* 39"
+    ) as over:
         LIMITS.check(Request("r", (1,) * 61, max_tokens=40))
+    assert over.value.field == "max_tokens"
+
+
+@pytest.mark.parametrize("num_prompt", [100, 101, 5000])
+def test_a_prompt_that_leaves_no_room_is_refused_with_both_numbers_and_no_word_of_the_output(num_prompt: int) -> None:
+    with pytest.raises(ContextLengthError, match=rf"is 100 tokens, .*alone has {num_prompt}; shorten it") as over:
+        LIMITS.check(Request("r", (1,) * num_prompt, max_tokens=16))
+    assert over.value.field == "prompt"
+    assert "16" not in str(over.value)

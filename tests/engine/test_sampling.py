@@ -69,7 +69,12 @@ def test_among_equals_cuts_keep_the_lower_ids() -> None:
 
 
 def test_a_tiny_temperature_neither_overflows_nor_gives_nan() -> None:
-    np.testing.assert_allclose(distribution_of(SamplingParams(temperature=1e-300)), [1, 0, 0, 0])
+    for temperature in (1e-300, 1e-320, 5e-324):
+        np.testing.assert_allclose(distribution_of(SamplingParams(temperature=temperature)), [1, 0, 0, 0])
+
+
+def test_a_top_p_of_0_keeps_the_likeliest_token() -> None:
+    np.testing.assert_allclose(distribution_of(SamplingParams(top_p=0.0)), [1, 0, 0, 0])
 
 
 def test_penalties_follow_their_definitions() -> None:

@@ -132,6 +132,18 @@ def test_what_cannot_be_served_is_refused_before_anything_runs(
         next(session.generate(prompt))
 
 
+@pytest.mark.parametrize("prompt", ["half a character: \ud83e", [{"role": "user", "content": "\udcff"}]])
+def test_text_that_is_none_is_refused(session: EngineSession, prompt: str | list[dict[str, str]]) -> None:
+    with pytest.raises(InvalidRequestError, match="not valid Unicode"):
+        next(session.generate(prompt))
+
+
+@pytest.mark.parametrize(("field", "value"), [("temperature", float("nan")), ("top_p", 1.5), ("seed", 2**64)])
+def test_a_value_out_of_its_range_is_refused_before_a_model_is_loaded(field: str, value: float) -> None:
+    with pytest.raises(InvalidRequestError, match=f"^{field} must be"):
+        GenerationConfig("none", **{field: value})
+
+
 def test_a_model_that_is_not_there_is_told_on_entering(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError), EngineSession(GenerationConfig(str(tmp_path / "none.gguf"))):
         pass

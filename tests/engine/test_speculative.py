@@ -89,7 +89,7 @@ def test_a_character_that_the_limit_cuts_shows_as_a_replacement_character() -> N
 def test_the_tally_adds_up(depth: int) -> None:
     text = "the quick brown fox jumps over the lazy dog"
     _, sequence = decode_text(text, depth=depth, chance=0.3)
-    stats = sequence.tally.stats()
+    stats = sequence.speculation
     oracle_outcomes = stats.accepted_histogram
     assert sum(oracle_outcomes) == stats.num_drafts
     assert sum(n * times for n, times in enumerate(oracle_outcomes)) == stats.num_accepted
@@ -129,7 +129,7 @@ def test_a_failing_drafter_costs_no_output_and_is_counted_and_logged_once(caplog
     with caplog.at_level(logging.ERROR):
         tokens, sequence = decode(speculator, request)
     assert tokens == plain
-    assert sequence.tally.stats().num_drafts == 0
+    assert sequence.speculation.num_drafts == 0
     assert len([record for record in caplog.records if "no ideas today" in (record.exc_text or "")]) == 1
     draft = speculator.draft(begin(speculator, request))
     assert draft.failed

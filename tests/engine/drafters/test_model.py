@@ -43,7 +43,7 @@ def test_a_copy_of_the_target_is_always_accepted() -> None:
     rounds = speculator(ModelDrafter("small", TabularTarget(seed=1)))
     for params in (SamplingParams(temperature=0.0), SamplingParams(seed=5)):
         _, sequence = decode(rounds, request(params))
-        stats = sequence.tally.stats()
+        stats = sequence.speculation
         assert stats.num_accepted == stats.num_drafted == 30
         assert stats.num_rounds == 10
 
@@ -53,7 +53,7 @@ def test_no_row_is_forwarded_twice() -> None:
     model = TabularTarget(seed=2)
     rounds = speculator(ModelDrafter("small", model))
     _, sequence = decode(rounds, request(SamplingParams(seed=1)))
-    stats = sequence.tally.stats()
+    stats = sequence.speculation
     assert 0 < stats.num_accepted < stats.num_drafted
     assert model.num_forwards == stats.num_drafted
 
