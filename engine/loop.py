@@ -42,6 +42,36 @@ class Stepper(Protocol):
     def step(self) -> Sequence[Update]: ...
 
 
+@dataclass
+class _Progress:
+    """What has been handed over of a request, so that its end reconciles with that even if the stepper is lost."""
+
+    request: Request
+    submitted_at_s: float  # monotonic
+    num_output: int = 0
+    speculation: SpeculationStats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.speculation = SpeculationStats.none(self.request.draft_depth)
+
+    def count(self, update: Update) -> None:
+        self.num_output += len(update.token_ids)
+        if update.round is not None:
+            self.speculation = self.speculation.after(update.round)
+
+    def failed(self, error: EngineError) -> Update:
+        """The end that `error` brings. How long the request waited for its turn is lost with the stepper."""
+        completion = Completion(
+            reason="error",
+            num_prompt_tokens=len(self.request.prompt),
+            num_output_tokens=self.num_output,
+            queue_time_s=0.0,
+            speculation=self.speculation,
+            error=error,
+        )
+        return Update(self.request.id, completion=completion)
+
+
 @dataclass(frozen=True)
 class _Add:
     request: Request
@@ -78,7 +108,7 @@ class EngineLoop:
         self._max_open = max_open
         self._commands: queue.SimpleQueue[_Add | _Abort | _Stop] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards _open and _accepting
-        self._open: dict[str, tuple[Request, float]] = {}  # with the time of submission, monotonic seconds
+        self._open: dict[str, _Progress] = {}
         self._accepting = True
         self._deadline: float | None = None
         self._mean_request_s = 1.0
@@ -102,7 +132,7 @@ class EngineLoop:
                     f"{len(self._open)} requests are open, the most this server takes; try again later",
                     retry_after_s=max(1.0, self._mean_request_s),
                 )
-            self._open[request.id] = (request, time.monotonic())
+            self._open[request.id] = _Progress(request, time.monotonic())
         self._commands.put(_Add(request))
 
     def abort(self, request_id: str) -> None:
@@ -192,9 +222,11 @@ class EngineLoop:
             return
         with self._lock:
             for update in updates:
+                progress = self._open[update.request_id]
+                progress.count(update)
                 if update.completion is not None:
-                    _, submitted_at = self._open.pop(update.request_id)
-                    elapsed_s = time.monotonic() - submitted_at
+                    del self._open[update.request_id]
+                    elapsed_s = time.monotonic() - progress.submitted_at_s
                     self._mean_request_s += 0.2 * (elapsed_s - self._mean_request_s)
         self._deliver(updates)
 
@@ -214,23 +246,11 @@ class EngineLoop:
     def _fail_open(self, error: EngineError) -> None:
         with self._lock:
             self._accepting = False
-            requests = [request for request, _ in self._open.values()]
-        self._hand_over([Update(request.id, completion=_failed(request, error)) for request in requests])
+            ends = [progress.failed(error) for progress in self._open.values()]
+        self._hand_over(ends)
 
 
 def _as_failure(update: Update, error: EngineError) -> Update:
     if update.completion is None:
         return update
     return replace(update, completion=replace(update.completion, reason="error", error=error))
-
-
-def _failed(request: Request, error: EngineError) -> Completion:
-    """The end of a request whose progress is lost with the engine: no round is known of it."""
-    return Completion(
-        reason="error",
-        num_prompt_tokens=len(request.prompt),
-        num_output_tokens=0,
-        queue_time_s=0.0,
-        speculation=SpeculationStats.none(request.depth),
-        error=error,
-    )

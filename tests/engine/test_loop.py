@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -210,6 +211,30 @@ def test_a_crash_reaches_every_open_request_and_the_status() -> None:
     assert "the roof fell in" in (loop.status.reason or "")
     with pytest.raises(EngineUnavailableError, match="roof"):
         loop.submit(request("b"))
+
+
+def test_what_a_request_reached_before_a_crash_is_in_its_end() -> None:
+    class CrashingLater(Scheduler):
+        num_left = 9
+
+        def step(self):
+            self.num_left -= 1
+            if self.num_left == 0:
+                raise RuntimeError("the roof fell in")
+            return super().step()
+
+    scheduler = make_scheduler()
+    scheduler.__class__ = CrashingLater
+    loop, receiver = start(lambda: scheduler)
+    wait_until(lambda: loop.status.state == "ok")
+    loop.submit(replace(request("a", max_tokens=90), prompt=(1, 2) * 4, depth=3, drafter="ngram"))
+    receiver.wait_for(lambda: bool(receiver.ended))
+    [end] = [update.completion for update in receiver.updates if update.completion]
+    rounds = [update.round for update in receiver.updates if update.round]
+    assert end.num_output_tokens == sum(len(update.token_ids) for update in receiver.updates) > 0
+    assert end.speculation.num_rounds == len(rounds) > 0
+    assert end.speculation.num_drafted == sum(record.num_drafted for record in rounds) > 0
+    assert end.speculation.num_accepted == sum(record.num_accepted for record in rounds)
 
 
 def test_a_step_brings_one_hand_over() -> None:
