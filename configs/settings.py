@@ -55,7 +55,9 @@ class Settings(BaseSettings):
     metrics_namespace: str = Field(
         "mtplx", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="prefix of the names in /metrics"
     )
-    shutdown_grace_s: float = Field(3.0, ge=0, description="seconds that open requests get to finish at shutdown")
+    shutdown_grace_s: float = Field(
+        3.0, ge=0, allow_inf_nan=False, description="seconds that open requests get to finish at shutdown"
+    )
     log_level: LogLevel = Field("info", description="least severe messages to log")
 
 

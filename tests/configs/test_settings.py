@@ -45,6 +45,11 @@ def test_every_preset_that_ships_loads(name: str) -> None:
     assert load_settings({"preset": name}).preset == name
 
 
+def test_the_plain_preset_leaves_a_drafter_for_requests_that_ask_for_a_depth() -> None:
+    settings = load_settings({"preset": "plain"})
+    assert (settings.speculative_depth, settings.drafter) == (0, "ngram")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -74,6 +79,8 @@ def test_a_missing_preset_is_refused_with_the_ones_there_are() -> None:
         ("drafter", "oracle"),
         ("metrics_namespace", "a:b"),
         ("shutdown_grace_s", "-1"),
+        ("shutdown_grace_s", "inf"),
+        ("shutdown_grace_s", "nan"),
         ("max_running", "0"),
         ("log_level", "loud"),
     ],
