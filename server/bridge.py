@@ -9,12 +9,13 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from mtplx.configs.settings import Settings
+from mtplx.engine.errors import EngineUnavailableError
 from mtplx.engine.limits import Limits
 from mtplx.engine.loop import EngineLoop, LoopStatus, Stepper
 from mtplx.engine.types import Request, Update
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # would bring in MLX, which the engine thread loads while the
     from mtplx.engine.models.loaded import LoadedModel
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _JOIN_S = 2.0
 
@@ -101,6 +104,7 @@ class AsyncEngine:
         self._load_engine = load_engine
         self._loop = EngineLoop(self._load, self._deliver, max_open=settings.max_running + settings.max_waiting)
         self._open: dict[str, _Open] = {}
+        self._stopping = asyncio.Event()
         self._ready: tuple[ServedModel, Metrics] | None = None
 
     def start(self) -> None:
@@ -110,7 +114,21 @@ class AsyncEngine:
 
     def stop(self, grace_s: float = 0.0) -> None:
         """Take no more requests, and fail those that are still open after `grace_s` seconds."""
+        self._stopping.set()
         self._loop.stop(grace_s)
+
+    async def unless_stopping(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """What `work` gives. Gives it up and raises EngineUnavailableError once the engine takes no more requests."""
+        working = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            working.cancel()
+            stopping.cancel()
+        if not working.done():
+            raise EngineUnavailableError("the server is shutting down")
+        return working.result()
 
     async def join(self) -> None:
         """Wait a little for the engine thread to end, unless it loads, which nothing can cut short."""
@@ -144,7 +162,7 @@ class AsyncEngine:
     def submit(self, request: Request) -> RequestStream:
         """Queue a request. Raises EngineUnavailableError or OverloadedError."""
         stream = RequestStream(lambda: self._loop.abort(request.id))
-        opened = _Open(stream, Timeline(submitted_at_s=time.monotonic()))
+        opened = _Open(stream, Timeline(len(request.prompt), submitted_at_s=time.monotonic()))
         self._loop.submit(request)
         self._open[request.id] = opened
         return stream

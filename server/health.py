@@ -7,6 +7,7 @@ import fastapi
 from fastapi.responses import JSONResponse
 
 from mtplx.server.dependencies import Engine
+from mtplx.server.metrics import Metrics
 from mtplx.server.versions import versions
 
 router = fastapi.APIRouter()
@@ -36,9 +37,8 @@ async def health(engine: Engine) -> JSONResponse:
 
 
 @router.get("/metrics")
-async def metrics(request: fastapi.Request, engine: Engine) -> fastapi.Response:
+async def metrics(engine: Engine) -> fastapi.Response:
     """Prometheus metrics. There are none before the model is loaded."""
     if engine.metrics is None:
-        return fastapi.Response(media_type="text/plain")
-    body, content_type = engine.metrics.render(request.headers.get("accept", ""))
-    return fastapi.Response(body, headers={"Content-Type": content_type})
+        return fastapi.Response(media_type=Metrics.CONTENT_TYPE)
+    return fastapi.Response(engine.metrics.render(), media_type=Metrics.CONTENT_TYPE)

@@ -6,12 +6,11 @@ updates, the same that responses are made of, so that sums reconcile; also for a
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 
 from mtplx.engine.limits import Limits
 from mtplx.engine.types import Completion, FinishReason, Load, RoundRecord, Update
@@ -35,25 +34,37 @@ _WINDOW_DRAFTS = 256
 class Timeline:
     """When a request was submitted and when it last brought tokens, in monotonic seconds."""
 
+    num_prompt_tokens: int
     submitted_at_s: float
     last_tokens_at_s: float | None = None
+
+
+class _Registry(CollectorRegistry):
+    """Leaves out when each series was made, which the text format would tell in a series of its own."""
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in super().collect():
+            metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+            yield metric
 
 
 class Metrics:
     """The metrics of one served model, to be used from one thread.
 
-    Tokens and drafts count when they come, what describes a whole request when it ends. `load` is asked whenever the
-    metrics are rendered.
+    Tokens and drafts count when they come, a prompt once it has been processed, which its first token tells, and what
+    describes a whole request when it ends. `load` is asked whenever the metrics are rendered.
     """
 
+    CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
     def __init__(self, namespace: str, model_name: str, limits: Limits, load: Callable[[], Load]) -> None:
-        self._registry = CollectorRegistry()
+        self._registry = _Registry()
         self._namespace = namespace
         self._model_name = model_name
         self._make_load_gauges(load)
         self._make_token_counters()
         self._make_histograms(_one_two_five(limits.context_length))
-        self._make_speculation(limits.drafters)
+        self._make_speculation(limits)
 
     def observe(self, timeline: Timeline, update: Update, at_s: float) -> None:
         """Count one update that came at `at_s`, and move its request's timeline on."""
@@ -66,16 +77,16 @@ class Metrics:
         if update.completion is not None:
             self._observe_completion(timeline, update.completion, at_s)
 
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """The exposition in the format that the Accept header prefers, and its content type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
+    def render(self) -> bytes:
+        """The exposition in Prometheus's text format, the one in which names may have a colon everywhere."""
+        return generate_latest(self._registry)
 
     # ---- observing --------------------------------------------------------------------------------------------
 
     def _observe_tokens(self, timeline: Timeline, num_tokens: int, at_s: float) -> None:
         self._generation_tokens.inc(num_tokens)
         if timeline.last_tokens_at_s is None:
+            self._prompt_tokens.inc(timeline.num_prompt_tokens)
             self._first_token.observe(at_s - timeline.submitted_at_s)
         else:
             for _ in range(num_tokens):  # a round brings its tokens at once; each took its share of the time
@@ -95,7 +106,6 @@ class Metrics:
 
     def _observe_completion(self, timeline: Timeline, completion: Completion, at_s: float) -> None:
         self._finished.labels(self._model_name, completion.reason).inc()
-        self._prompt_tokens.inc(completion.num_prompt_tokens)
         self._request_time.observe(at_s - timeline.submitted_at_s)
         self._queue_time.observe(completion.queue_time_s)
         self._request_prompt.observe(completion.num_prompt_tokens)
@@ -116,9 +126,7 @@ class Metrics:
             self._gauge(name, help_text).labels(self._model_name).set_function(value)
 
     def _make_token_counters(self) -> None:
-        self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of ended requests.").labels(
-            self._model_name
-        )
+        self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens processed.").labels(self._model_name)
         self._generation_tokens = self._counter("generation_tokens", "Tokens generated.").labels(self._model_name)
         self._finished = self._counter("request_success", "Requests that ended, by reason.", "finished_reason")
         for reason in get_args(FinishReason):
@@ -142,7 +150,7 @@ class Metrics:
             "request_generation_tokens", "Tokens generated for a request.", token_buckets
         )
 
-    def _make_speculation(self, drafters: Sequence[str]) -> None:
+    def _make_speculation(self, limits: Limits) -> None:
         self._drafts = self._counter("spec_decode_num_drafts", "Rounds with a draft.", "drafter")
         self._draft_tokens = self._counter("spec_decode_num_draft_tokens", "Tokens drafted.", "drafter")
         self._accepted_tokens = self._counter(
@@ -162,9 +170,11 @@ class Metrics:
             f"Accepted share of the tokens of the last {_WINDOW_DRAFTS} drafts.",
             "drafter",
         )
-        for drafter in drafters:  # a counter that is there from the start has a rate from the start
+        for drafter in limits.drafters:  # a counter that is there from the start has a rate from the start
             for counter in (self._drafts, self._draft_tokens, self._accepted_tokens, self._failed_drafts):
                 counter.labels(self._model_name, drafter)
+            for position in range(limits.max_depth):
+                self._accepted_at.labels(self._model_name, drafter, str(position))
         self._windows: defaultdict[str, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=_WINDOW_DRAFTS))
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:

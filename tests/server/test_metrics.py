@@ -4,7 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.conftest import Client, StartServer, events
-from tests.server.engines import MODEL
+from tests.server.engines import MODEL, letter_engine
 
 
 def test_sums_reconcile_with_what_responses_reported(start_server: StartServer) -> None:
@@ -61,6 +61,10 @@ def test_ends_are_counted_by_reason(start_server: StartServer) -> None:
 def test_counters_are_there_before_anything_happened(start_server: StartServer) -> None:
     text = start_server().get("/metrics").text
     assert f'mtplx:spec_decode_num_drafts_total{{drafter="ngram",model_name="{MODEL}"}} 0.0' in text
+    position = (
+        f'mtplx:spec_decode_num_accepted_tokens_per_pos_total{{drafter="ngram",model_name="{MODEL}",position="15"}}'
+    )
+    assert f"{position} 0.0" in text
     assert f'mtplx:request_success_total{{finished_reason="abort",model_name="{MODEL}"}} 0.0' in text
 
 
@@ -71,9 +75,49 @@ def test_the_namespace_and_the_models_name_are_settings(start_server: StartServe
     assert "mtplx" not in client.get("/metrics").text
 
 
-@pytest.mark.parametrize("accept", ["", "text/plain", "application/openmetrics-text; version=1.0.0"])
-def test_the_exposition_is_in_the_format_asked_for(client: Client, accept: str) -> None:
+PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0;escaping=underscores;q=0.5,"
+    "text/plain;version=1.0.0;escaping=underscores;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "",
+        "text/plain",
+        "application/openmetrics-text; version=1.0.0",
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8",
+        PROMETHEUS,
+    ],
+)
+def test_names_are_the_same_whatever_a_scraper_accepts(client: Client, accept: str) -> None:
     response = client.get("/metrics", headers={"accept": accept})
-    assert response.headers["content-type"].startswith(accept.partition(";")[0] or "text/plain")
-    families = {family.name for family in text_string_to_metric_families(response.text)}
-    assert {"mtplx:kv_cache_usage_perc", "mtplx:num_requests_running", "mtplx:inter_token_latency_seconds"} <= families
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    samples = {sample.name for family in text_string_to_metric_families(response.text) for sample in family.samples}
+    assert {
+        "mtplx:kv_cache_usage_perc",
+        "mtplx:prompt_tokens_total",
+        "mtplx:request_success_total",
+        "mtplx:inter_token_latency_seconds_bucket",
+        "mtplx:spec_decode_num_accepted_tokens_per_pos_total",
+    } <= samples
+    assert all(name.startswith("mtplx:") for name in samples)
+
+
+def test_when_a_series_was_made_is_no_series(client: Client) -> None:
+    assert "_created" not in client.get("/metrics").text
+
+
+def test_a_prompt_counts_once_it_has_been_processed(start_server: StartServer) -> None:
+    client = start_server(letter_engine(pace_s=0.02), max_running=1)
+    body = {"model": MODEL, "prompt": "a" * 3000, "max_tokens": 1000, "stream": True}
+    with client.stream("POST", "/v1/completions", json=body):
+        client.wait_for(lambda client: client.metric("mtplx:num_requests_running") == 1)
+    client.wait_for(lambda client: client.metric("mtplx:request_success_total", finished_reason="abort") == 1)
+    assert client.metric("mtplx:prompt_tokens_total") == 0
+    with client.stream("POST", "/v1/completions", json={**body, "prompt": "abc"}) as response:
+        lines = response.iter_lines()  # closes the stream when it is dropped
+        next(lines)
+        assert client.metric("mtplx:prompt_tokens_total") == 3
+        assert client.metric("mtplx:request_success_total") == 1
