@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from mtplx.engine.errors import (
     ContextLengthError,
@@ -18,6 +19,10 @@ from mtplx.engine.errors import (
     InvalidRequestError,
     OverloadedError,
 )
+from mtplx.server.access import request_id
+from mtplx.server.excerpts import excerpt
+
+CLIENT_CLOSED_REQUEST = 499  # nginx's; nobody is there to read it, but the access log tells
 
 _UNAVAILABLE_RETRY_S = 5
 
@@ -49,7 +54,7 @@ def from_engine(error: EngineError) -> ApiError:
         case ContextLengthError():
             return ApiError(HTTPStatus.BAD_REQUEST, message, param=error.field, code="context_length_exceeded")
         case InvalidRequestError():
-            return ApiError(HTTPStatus.BAD_REQUEST, message, param=error.field)
+            return ApiError(HTTPStatus.BAD_REQUEST, message, param=error.field, code="invalid_value")
         case OverloadedError():
             return ApiError(
                 HTTPStatus.TOO_MANY_REQUESTS,
@@ -75,20 +80,23 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ApiError, _answer)
     app.add_exception_handler(EngineError, _answer)
     app.add_exception_handler(HTTPException, _answer)
+    app.add_exception_handler(ClientDisconnect, _answer)
     app.add_exception_handler(Exception, _answer)
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
+async def _answer(request: Request, error: Exception) -> Response:
     match error:
         case ApiError():
             return error.response()
         case EngineError():
             return from_engine(error).response()
+        case ClientDisconnect():
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
         case HTTPException(status_code=HTTPStatus.NOT_FOUND):
-            message = f"there is nothing at {request.method} {request.url.path}"
+            message = f"there is nothing at {excerpt(request.method)} {excerpt(request.url.path)}"
             return ApiError(HTTPStatus.NOT_FOUND, message, code="not_found").response()
         case HTTPException(status_code=HTTPStatus.METHOD_NOT_ALLOWED):
-            message = f"{request.method} is not allowed at {request.url.path}"
+            message = f"{excerpt(request.method)} is not allowed at {excerpt(request.url.path)}"
             answer = ApiError(error.status_code, message, code="method_not_allowed").response()
             answer.headers.update(error.headers or {})
             return answer
@@ -96,5 +104,5 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
             return ApiError(error.status_code, error.detail).response()
         case _:
             # Starlette raises the error again after this answer, so that the traceback reaches the log.
-            message = "the server made a mistake; its log says more"
+            message = f"the server made a mistake in request {request_id(request.scope)}; its log says more"
             return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, message, type="server_error").response()

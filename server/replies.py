@@ -15,11 +15,9 @@ import fastapi
 
 from mtplx.engine.types import Completion, FinishReason
 from mtplx.server.bridge import RequestStream, ServedModel
-from mtplx.server.errors import from_engine
+from mtplx.server.errors import CLIENT_CLOSED_REQUEST, from_engine
 from mtplx.server.responses import Choice, Metrics, Reply, SpeculativeDecoding, Usage
 from mtplx.server.sse import EventStream, event
-
-_CLIENT_CLOSED_REQUEST = 499  # nginx's; nobody is there to read it, but the access log tells
 
 
 class ReplyFormat(Protocol):
@@ -83,7 +81,7 @@ async def whole_reply(request: fastapi.Request, stream: RequestStream, writer: R
             collecting.cancel()
             leaving.cancel()
         if not collecting.done():
-            return fastapi.Response(status_code=_CLIENT_CLOSED_REQUEST)
+            return fastapi.Response(status_code=CLIENT_CLOSED_REQUEST)
     text, completion = collecting.result()
     if completion.error is not None:
         raise completion.error

@@ -13,6 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from mtplx.configs.settings import Settings
+from mtplx.server.access import Access
 from mtplx.server.app import create_app
 from mtplx.server.bridge import AsyncEngine, LoadEngine
 
@@ -37,7 +38,8 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, grace_s: float) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                Access(app),
+                access_log=False,  # it is kept there
                 lifespan="on",
                 ws="none",
                 log_config=None,
@@ -63,12 +65,18 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises ListenError."""
+    """A listening socket; on all addresses of IPv6 it takes IPv4 too. Raises ListenError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    takes_both = host == "::" and socket.has_dualstack_ipv6()
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=takes_both)
     except OSError as error:
-        raise ListenError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+        # Errors of name resolution have numbers of their own; of the others Python's words repeat the address.
+        reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+        raise ListenError(f"cannot listen on {host}, port {port}: {reason}") from None
+    # Inherited by every connection. Without it, the second write of a reply waits for the first to be acknowledged.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def run_server(settings: Settings, load_engine: LoadEngine) -> None:
