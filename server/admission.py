@@ -8,16 +8,19 @@ from http import HTTPStatus
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import InvalidRequestError
-from mtplx.engine.types import Request, SamplingParams
+from mtplx.engine.types import PLAIN, Request, SamplingParams
 from mtplx.server.bridge import ServedModel
 from mtplx.server.errors import ApiError
+from mtplx.server.excerpts import excerpt
 from mtplx.server.requests import SamplingBody
+
+DEFAULT_DEPTH = 3  # of a request that names a drafter, where the server's own depth is 0
 
 
 def require_name(name: str, model: ServedModel) -> None:
     """Raises ApiError with status 404 unless that is what the model is called."""
     if name != model.name:
-        message = f"there is no model {name!r} here, only {model.name!r}"
+        message = f"there is no model {excerpt(name)!r} here, only {model.name!r}"
         raise ApiError(HTTPStatus.NOT_FOUND, message, param="model", code="model_not_found")
 
 
@@ -26,7 +29,6 @@ def admit(
     prompt: Sequence[int],
     *,
     request_id: str,
-    max_tokens: int | None,
     default_max_tokens: int | None,
     model: ServedModel,
     settings: Settings,
@@ -34,25 +36,42 @@ def admit(
     """The request that `body` asks for, with a prompt of token ids.
 
     A default of None is all the room that the context leaves; a default that exceeds the room is lowered to it.
-    Raises InvalidRequestError, or ContextLengthError if prompt and output do not fit the context.
+    Raises InvalidRequestError, or ContextLengthError if prompt and output do not fit the context, which name the
+    field as the body has it.
     """
-    _check_tokens("prompt", prompt, model)
-    _check_tokens("logit_bias", body.logit_bias, model)
     room = max(1, model.limits.context_length - len(prompt))
     default = room if default_max_tokens is None else min(default_max_tokens, room)
-    drafter = body.drafter or settings.drafter
-    depth = settings.speculative_depth if body.speculative_depth is None else body.speculative_depth
+    drafter, depth = _speculation(body, model, settings)
     request = Request(
         id=request_id,
         prompt=tuple(prompt),
-        max_tokens=default if max_tokens is None else max_tokens,
+        max_tokens=default if body.output_limit is None else body.output_limit,
         sampling=_sampling(body),
         stop=tuple(body.stop),
         depth=depth,
         drafter=drafter,
     )
-    model.limits.check(request)
+    try:
+        model.limits.check(request)
+    except InvalidRequestError as error:
+        in_the_body = {"prompt": body.PROMPT_FIELD, "max_tokens": body.output_limit_field}
+        error.field = in_the_body.get(error.field or "", error.field)
+        raise
+    _check_tokens("prompt", prompt, model)
+    _check_tokens("logit_bias", body.logit_bias, model)
     return request
+
+
+def _speculation(body: SamplingBody, model: ServedModel, settings: Settings) -> tuple[str, int]:
+    """Drafter and depth. A request that asks for one of them means to speculate, whatever the server does by default:
+    it gets a usable other one."""
+    drafter: str = body.drafter or settings.drafter
+    depth = settings.speculative_depth if body.speculative_depth is None else body.speculative_depth
+    if body.drafter is None and body.speculative_depth and drafter == PLAIN:
+        drafter = model.limits.drafters[0]
+    if body.drafter is not None and body.speculative_depth is None and depth == 0:
+        depth = min(DEFAULT_DEPTH, model.limits.max_depth)
+    return drafter, depth
 
 
 def _check_tokens(field: str, tokens: Iterable[int], model: ServedModel) -> None:

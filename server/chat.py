@@ -43,7 +43,7 @@ class ChatFormat:
 @router.post(PATH, openapi_extra=body_schema(PATH, ChatBody))
 async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fastapi.Response:
     """Answer in a conversation."""
-    body = await read_body(request, ChatBody)
+    body = await read_body(request, ChatBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
     prompt = await encode_chat(model.loaded.tokenizer, [_for_template(message) for message in body.messages])
@@ -54,7 +54,6 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
         body,
         prompt,
         ChatFormat(),
-        max_tokens=body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         default_max_tokens=None,
     )
 

@@ -42,7 +42,7 @@ class TextFormat:
 @router.post(PATH, openapi_extra=body_schema(PATH, CompletionBody))
 async def create_completion(request: fastapi.Request, engine: Engine) -> fastapi.Response:
     """Continue a prompt."""
-    body = await read_body(request, CompletionBody)
+    body = await read_body(request, CompletionBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
     prompt = await encode_text(model.loaded.tokenizer, body.prompt) if isinstance(body.prompt, str) else body.prompt
@@ -53,6 +53,5 @@ async def create_completion(request: fastapi.Request, engine: Engine) -> fastapi
         body,
         prompt,
         TextFormat(),
-        max_tokens=body.max_tokens,
         default_max_tokens=DEFAULT_MAX_TOKENS,
     )

@@ -5,59 +5,76 @@ is checked at admission. A field is supported, or accepted because it changes no
 `UNSUPPORTED` for those that are refused unless they ask for what happens anyway.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from collections.abc import Container, Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from mtplx.configs.settings import DrafterName
+from mtplx.server.excerpts import excerpt, listing
 
 MAX_STOPS = 4
 
-Penalty: TypeAlias = Annotated[float, Field(ge=-2, le=2)]
-PositiveInt: TypeAlias = Annotated[int, Field(ge=1)]
+# Numbers that are counted with here end below this, as OpenAI's do; those beyond could not even be printed.
+_END_OF_INTEGERS = 2**31
+_MAX_ENTRIES = 16  # as OpenAI has it of metadata
+Natural: TypeAlias = Annotated[int, Field(ge=0, lt=_END_OF_INTEGERS)]
+PositiveInt: TypeAlias = Annotated[int, Field(ge=1, lt=_END_OF_INTEGERS)]
 
 
-def _invalid(message: str) -> PydanticCustomError:
-    return PydanticCustomError("invalid", "{message}", {"message": message})
+def _invalid(message: str, code: str = "invalid_value", *, at: str = "") -> PydanticCustomError:
+    """What is wrong, in OpenAI's code for it, and `at` which place within what is being validated."""
+    return PydanticCustomError("invalid", "{message}", {"message": message, "code": code, "at": at})
+
+
+def _refuse_unknown(fields: Iterable[object], known: Container[Any], *, at: str = "") -> None:
+    unknown = [str(name) for name in fields if name not in known]
+    if unknown:
+        message = f"unknown field{'s' * (len(unknown) > 1)}: {listing(unknown)}"
+        raise _invalid(message, "unknown_parameter", at=f"{at}.{excerpt(unknown[0])}")
 
 
 def _read_stops(value: object) -> list[str]:
     stops = [value] if isinstance(value, str) else [] if value is None else value
-    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
-        raise _invalid("must be a non-empty string or a list of them")
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise _invalid("must be a string or a list of them", "invalid_type")
     if len(stops) > MAX_STOPS:
         raise _invalid(f"at most {MAX_STOPS} stop strings are allowed")
+    if not all(stops):
+        raise _invalid("must not be empty")
     return stops
 
 
 def _read_bias(value: object) -> dict[int, float]:
     if not isinstance(value, Mapping | None):
-        raise _invalid("must be an object that maps token ids to numbers")
+        raise _invalid("must be an object that maps token ids to numbers", "invalid_type")
     bias = {}
     for token, amount in (value or {}).items():
-        if not (token.isascii() and token.isdecimal()):
-            raise _invalid(f"{token!r} is not a token id")
-        if isinstance(amount, bool) or not isinstance(amount, int | float) or not -100 <= amount <= 100:
-            raise _invalid(f"the bias of token {token} must be a number from -100 to 100")
-        bias[int(token)] = float(amount)
+        if not (token.isascii() and token.isdecimal() and len(token) < len(str(_END_OF_INTEGERS))):
+            raise _invalid(f"{excerpt(token)!r} is not a token id")
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise _invalid(f"the bias of token {token} must be a number", "invalid_type")
+        bias[int(token)] = amount
     return bias
 
 
 def _read_prompt(value: object) -> str | list[int]:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
         value = value[0]
+    if not isinstance(value, str | list):
+        raise _invalid("must be a string or a list of token ids", "invalid_type")
+    if not value:
+        raise _invalid("must not be empty")
     if isinstance(value, str):
-        if not value:
-            raise _invalid("must not be empty")
         return value
-    if not isinstance(value, list):
-        raise _invalid("must be a string or a list of token ids")
-    if any(isinstance(item, str | list) for item in value):
-        raise _invalid("several prompts in one request are not supported")
-    if not value or not all(type(item) is int and item >= 0 for item in value):
-        raise _invalid("must be a string or a list of token ids, and not empty")
+    kinds = set(map(type, value))
+    if kinds & {str, list}:
+        raise _invalid("only one prompt in a request is supported", "unsupported_value")
+    if kinds != {int}:
+        raise _invalid("must be a string or a list of token ids", "invalid_type")
+    if min(value) < 0 or max(value) >= _END_OF_INTEGERS:
+        raise _invalid("a token id is out of range")
     return value
 
 
@@ -66,24 +83,48 @@ def _read_content(value: object) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value:
-        raise _invalid("must be a string or a list of text parts")
-    for part in value:
-        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise _invalid('only parts of the form {"type": "text", "text": "…"} are supported')
-    return "\n".join(part["text"] for part in value)
+        raise _invalid("must be a string or a list of text parts", "invalid_type")
+    return "\n".join(_read_part(part, f"[{index}]") for index, part in enumerate(value))
+
+
+def _read_part(part: object, at: str) -> str:
+    if not isinstance(part, Mapping):
+        raise _invalid("must be an object", "invalid_type", at=at)
+    if part.get("type") != "text":
+        raise _invalid('only parts of type "text" are supported', "unsupported_value", at=f"{at}.type")
+    _refuse_unknown(part, ("type", "text"), at=at)
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise _invalid("must be a string", "invalid_type", at=f"{at}.text")
+    return text
 
 
 def _is_empty(value: object) -> object:
     if value not in (None, [], {}):
-        raise _invalid("is not supported")
+        raise _invalid("is not supported by this server", "unsupported_parameter")
     return value
 
 
+def _is_short(value: object) -> object:
+    if isinstance(value, Mapping) and len(value) > _MAX_ENTRIES:
+        raise _invalid(f"at most {_MAX_ENTRIES} entries are allowed")
+    return value
+
+
+ShortMap: TypeAlias = Annotated[dict[str, str], BeforeValidator(_is_short)]
 Unused: TypeAlias = Annotated[Any, AfterValidator(_is_empty)]
 
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_fields_only(cls, fields: object) -> object:
+        # Left to pydantic, each of a million unknown fields would become a problem of its own.
+        if isinstance(fields, Mapping):
+            _refuse_unknown(fields, cls.model_fields)
+        return fields
 
 
 class StreamOptions(_Body):
@@ -92,37 +133,63 @@ class StreamOptions(_Body):
 
 
 class SamplingBody(_Body):
-    """The fields that both endpoints share. None stands for the default."""
+    """The fields that both endpoints share. None stands for the default. The engine knows the ranges of most."""
 
     UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {"n": (1,)}
+    PROMPT_FIELD: ClassVar[str]
 
     model: str
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: PositiveInt | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Field(ge=0.1, le=10)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=_END_OF_INTEGERS)] | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     logit_bias: Annotated[dict[int, float], BeforeValidator(_read_bias)] = Field(default_factory=dict)
     stop: Annotated[list[str], BeforeValidator(_read_stops)] = Field(default_factory=list)
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    speculative_depth: Annotated[int, Field(ge=0)] | None = None
-    drafter: DrafterName | None = None
+    seed: int | None = None
+    speculative_depth: Natural | None = Field(
+        None,
+        description="Tokens to draft a round; 0 decodes plainly. With a depth above 0 and no drafter, the server's own "
+        "drafter drafts, or the first it has if its own is none.",
+    )
+    drafter: DrafterName | None = Field(
+        None,
+        description="Who drafts. With a drafter and no depth, the depth is the server's own, or 3 if that is 0.",
+    )
     user: str | None = None  # accepted: changes nothing
+
+    @model_validator(mode="after")
+    def _streams_if_it_says_how(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise _invalid("is allowed only when stream is true", at=".stream_options")
+        return self
 
     @property
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def output_limit_field(self) -> str:
+        """Which field bounds the output."""
+        return "max_tokens"
+
+    @property
+    def output_limit(self) -> int | None:
+        """The most tokens to write, if the body says so."""
+        limit: int | None = getattr(self, self.output_limit_field)
+        return limit
 
 
 class CompletionBody(SamplingBody):
     """The body of POST /v1/completions."""
 
     UNSUPPORTED = {**SamplingBody.UNSUPPORTED, "best_of": (1,), "echo": (False,), "logprobs": (), "suffix": ("",)}
+    PROMPT_FIELD = "prompt"
 
     prompt: Annotated[str | list[int], BeforeValidator(_read_prompt)]
 
@@ -160,15 +227,27 @@ class ChatBody(SamplingBody):
         "verbosity": ("medium",),
         "web_search_options": (),
     }
+    PROMPT_FIELD = "messages"
 
-    messages: list[Message] = Field(min_length=1)
+    messages: Annotated[list[Message], FailFast()] = Field(min_length=1)
     max_completion_tokens: PositiveInt | None = None
     # Accepted: these change nothing here.
-    metadata: dict[str, str] | None = None
+    metadata: ShortMap | None = None
     parallel_tool_calls: bool | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: dict[str, str] | None = None
+    prompt_cache_options: ShortMap | None = None
     prompt_cache_retention: str | None = None
     safety_identifier: str | None = None
     service_tier: str | None = None
     store: bool | None = None
+
+    @model_validator(mode="after")
+    def _limits_output_once(self) -> Self:
+        limits = {self.max_tokens, self.max_completion_tokens} - {None}
+        if len(limits) > 1:
+            raise _invalid("differs from max_completion_tokens; give one of them", at=".max_tokens")
+        return self
+
+    @property
+    def output_limit_field(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"

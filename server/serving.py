@@ -19,7 +19,6 @@ async def serve(
     prompt: Sequence[int],
     reply_format: ReplyFormat,
     *,
-    max_tokens: int | None,
     default_max_tokens: int | None,
 ) -> fastapi.Response:
     """Submit and reply. Raises EngineError while an error status can still be sent; later errors end the stream."""
@@ -28,7 +27,6 @@ async def serve(
         body,
         prompt,
         request_id=writer.id,
-        max_tokens=max_tokens,
         default_max_tokens=default_max_tokens,
         model=model,
         settings=engine.settings,

@@ -1,5 +1,6 @@
 """What cannot be served is refused with OpenAI's error body, which names the field, and does no harm."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,15 +12,17 @@ SHARED = [
     ({"n": 2}, "n"),
     ({"n": True}, "n"),
     ({"max_tokens": 0}, "max_tokens"),
+    ({"max_tokens": 2**31}, "max_tokens"),
     ({"max_tokens": "8"}, "max_tokens"),
     ({"max_tokens": 1.5}, "max_tokens"),
     ({"temperature": 2.1}, "temperature"),
     ({"temperature": -0.1}, "temperature"),
     ({"temperature": "hot"}, "temperature"),
     ({"temperature": True}, "temperature"),
-    ({"top_p": 0}, "top_p"),
+    ({"top_p": -0.1}, "top_p"),
     ({"top_p": 1.1}, "top_p"),
     ({"top_k": -2}, "top_k"),
+    ({"top_k": 2**31}, "top_k"),
     ({"min_p": 1.5}, "min_p"),
     ({"repetition_penalty": 0}, "repetition_penalty"),
     ({"presence_penalty": 2.5}, "presence_penalty"),
@@ -38,6 +41,8 @@ SHARED = [
     ({"seed": 2**63}, "seed"),
     ({"speculative_depth": -1}, "speculative_depth"),
     ({"speculative_depth": 17}, "speculative_depth"),
+    ({"speculative_depth": 17, "drafter": "none"}, "speculative_depth"),
+    ({"speculative_depth": 2**31}, "speculative_depth"),
     ({"speculative_depth": "3"}, "speculative_depth"),
     ({"drafter": "oracle"}, "drafter"),
     ({"drafter": "self"}, "drafter"),
@@ -90,7 +95,14 @@ def test_completions_refuse_and_name_the_field(client: Client, fields: dict[str,
         ({"messages": "Hi"}, "messages"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": ["a"]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {}}]}]},
+            "messages[0].content[0].cache_control",
+        ),
         ({"messages": [{"role": "tool", "content": "5"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": "Hi", "name": "Ann"}]}, "messages[0].name"),
         ({"messages": [{"role": "user", "content": "Hi", "mood": "good"}]}, "messages[0].mood"),
@@ -105,6 +117,8 @@ def test_completions_refuse_and_name_the_field(client: Client, fields: dict[str,
         ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"max_completion_tokens": 5, "max_tokens": 6}, "max_tokens"),
+        ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
         ({"prompt": "abc"}, "prompt"),
     ],
 )
@@ -115,6 +129,105 @@ def test_chat_refuses_and_names_the_field(client: Client, fields: dict[str, Any]
 
 def test_all_unknown_fields_are_named(client: Client) -> None:
     assert "unknown fields: one, two" in error_of(client.complete(prompt="a", one=1, two=2), 400)["message"]
+
+
+LONG = "x" * 100_000
+MANY: dict[str, Any] = dict.fromkeys(map(str, range(10_000)), 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        MANY,
+        {LONG: 1},
+        {"model": LONG},
+        {"stream": True, "stream_options": MANY},
+        {"messages": [{"role": "user", "content": "Hi", **MANY}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", **MANY, LONG: 1}]}]},
+        {"messages": [1] * 10_000},
+        {"metadata": MANY},
+        {"metadata": {LONG: 1}},
+        {"logit_bias": {LONG: 1}},
+        {"logit_bias": {"9" * 5000: 1}},
+        {"drafter": LONG},
+        {"messages": [{"role": LONG, "content": "Hi"}]},
+    ],
+)
+def test_a_refusal_is_short_whatever_it_refuses(client: Client, fields: dict[str, Any]) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
+    response = client.post("/v1/chat/completions", json=body)
+    assert response.status_code in (400, 404)
+    assert len(response.content) < 1500
+
+
+def test_a_path_that_leads_nowhere_is_not_told_in_full(client: Client) -> None:
+    assert len(client.get("/" + LONG[:5000]).content) < 500
+    assert len(client.get("/v1/models/" + LONG[:5000]).content) < 500
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_tokens", "9" * 4300),
+        ("max_completion_tokens", "9" * 4300),
+        ("top_k", "9" * 4300),
+        ("seed", "9" * 4300),
+        ("speculative_depth", "9" * 4300),
+        ("temperature", "9" * 4300),
+        ("presence_penalty", "-" + "9" * 4300),
+        ("logit_bias", '{"1": ' + "9" * 4300 + "}"),
+        ("max_tokens", "9" * 10_000),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_refused(client: Client, field: str, value: str) -> None:
+    body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], field: "X"})
+    body = body.replace('"X"', value)
+    response = client.post("/v1/chat/completions", content=body, headers={"content-type": "application/json"})
+    assert error_of(response, 400)["message"]
+    assert len(response.content) < 500
+
+
+def test_a_token_id_of_thousands_of_digits_is_refused(client: Client) -> None:
+    body = json.dumps({"model": MODEL, "prompt": ["X"]}).replace('"X"', "9" * 4300)
+    response = client.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+    assert error_of(response, 400)["param"] == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"surprise": 1}, "unknown_parameter"),
+        ({"stream_options": {"surprise": 1}}, "unknown_parameter"),
+        ({"messages": [{"role": "user", "content": "Hi", "mood": 1}]}, "unknown_parameter"),
+        ({"messages": [{"role": "user", "content": "Hi", "name": "Ann"}]}, "unsupported_parameter"),
+        ({"web_search_options": {}}, "unsupported_parameter"),
+        ({"n": 2}, "unsupported_value"),
+        ({"tools": [{}]}, "unsupported_value"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "unsupported_value"),
+        ({"messages": [{"role": "user"}]}, "missing_required_parameter"),
+        ({"max_tokens": "8"}, "invalid_type"),
+        ({"max_tokens": 1.5}, "invalid_type"),
+        ({"messages": 5}, "invalid_type"),
+        ({"stop": 5}, "invalid_type"),
+        ({"temperature": 3}, "invalid_value"),
+        ({"drafter": "oracle"}, "invalid_value"),
+    ],
+)
+def test_a_refusal_has_openais_code(client: Client, fields: dict[str, Any], code: str) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
+    assert error_of(client.post("/v1/chat/completions", json=body), 400)["code"] == code
+
+
+def test_a_refusal_says_what_is_supported(client: Client) -> None:
+    error = error_of(client.chat("Hi", tool_choice="required"), 400)
+    assert error["message"] == 'tool_choice: only "none" or "auto" is supported by this server'
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, gzip"])
+def test_an_encoded_body_is_refused_by_its_encoding(client: Client, encoding: str) -> None:
+    headers = {"content-type": "application/json", "content-encoding": encoding}
+    response = client.post("/v1/completions", content=b"\x1f\x8b", headers=headers)
+    assert encoding in error_of(response, 415)["message"]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +274,17 @@ def test_what_exceeds_the_context_is_refused_with_both_numbers(
 )
 def test_a_wrong_method_and_a_wrong_path_get_error_bodies(client: Client, method: str, path: str, status: int) -> None:
     error_of(client.request(method, path), status)
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_what_exceeds_the_context_is_blamed_on_the_field_that_can_help(client: Client, field: str) -> None:
+    long = "a" * CONTEXT_LENGTH
+    prompt_alone = error_of(client.complete(prompt=long), 400)
+    messages_alone = error_of(client.chat(long, **{field: 5}), 400)
+    with_output = error_of(client.chat("Hi", **{field: CONTEXT_LENGTH}), 400)
+    assert (prompt_alone["param"], messages_alone["param"], with_output["param"]) == ("prompt", "messages", field)
+    assert "of output" not in prompt_alone["message"]
+    assert f"up to {CONTEXT_LENGTH} of output" in with_output["message"]
 
 
 def test_the_allowed_method_is_told(client: Client) -> None:

@@ -1,5 +1,7 @@
 """A client that goes frees its place at once, and what was decoded for it still counts."""
 
+import logging
+import socket
 import threading
 
 import httpx
@@ -57,6 +59,17 @@ def test_leaving_before_a_whole_reply_aborts_its_request(slow_client: Client) ->
     thread.join()
     leaving.close()
     assert_freed(slow_client)
+
+
+def test_leaving_while_the_body_is_sent_is_told_quietly(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        with socket.create_connection((client.base_url.host, client.base_url.port), timeout=20) as connection:
+            head = "POST /v1/completions HTTP/1.1\r\nHost: here\r\nX-Request-Id: leaver\r\n"
+            connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{".encode())
+        client.wait_for(lambda _: any("leaver" in message for message in caplog.messages))
+    [line] = [message for message in caplog.messages if "leaver" in message]
+    assert line.endswith(" 499 leaver")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_leaving_the_queue_aborts_the_request(slow_client: Client) -> None:

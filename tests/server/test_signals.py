@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,8 +52,8 @@ class Process:
 
 
 @contextmanager
-def started(pace_s: float, load_s: float = 0.0) -> Iterator[Process]:
-    command = [sys.executable, "-m", "tests.server.process", str(pace_s), str(load_s)]
+def started(pace_s: float, load_s: float = 0.0, grace_s: float = 0.5) -> Iterator[Process]:
+    command = [sys.executable, "-m", "tests.server.process", str(pace_s), str(load_s), str(grace_s)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield Process(process)
@@ -118,6 +119,21 @@ def test_a_whole_reply_that_cannot_be_had_in_time_is_answered_503() -> None:
         assert reply.result().status_code == 503
 
 
+def test_a_body_that_is_half_sent_is_not_waited_for() -> None:
+    with started(pace_s=0, grace_s=600) as process:
+        process.read_until("serving")
+        host, port = process.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
+            head = "POST /v1/completions HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+            connection.sendall(f"{head}Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n".encode())
+            assert b"100 Continue" in connection.recv(1000)  # it is being read
+            connection.sendall(b'{"model": ')
+            assert process.end_with(signal.SIGTERM) == 0
+            assert b" 503 " in connection.recv(1000)
+        assert "Traceback" not in process.log
+        assert "CancelledError" not in process.log
+
+
 def test_a_second_ctrl_c_does_not_wait_for_the_grace_period() -> None:
     with started(pace_s=0.02) as process:
         process.read_until("serving")
@@ -138,4 +154,4 @@ def test_a_port_in_use_is_told_in_one_line() -> None:
         second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S)
         assert second.returncode == 1
         [line] = second.stderr.splitlines()
-        assert line.startswith(f"mtplx: cannot listen on 127.0.0.1, port {port}: Address already in use")
+        assert line == f"mtplx: cannot listen on 127.0.0.1, port {port}: Address already in use"
