@@ -13,7 +13,7 @@ from typing import get_args
 
 import mtplx
 from mtplx.configs.settings import Settings, SettingsError, load_settings, preset_names
-from mtplx.engine.errors import EngineError
+from mtplx.engine.errors import EngineError, InvalidRequestError
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -30,11 +30,11 @@ _GENERATE_SETTINGS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status."""
-    chosen = _parser().parse_args(arguments)
     try:
+        chosen = _parser().parse_args(arguments)
         chosen.run(chosen)
         return OK
-    except SettingsError as error:
+    except (SettingsError, InvalidRequestError) as error:
         return _complain(error, BAD_USAGE)
     except (EngineError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # whoever read our output has heard enough
@@ -147,8 +147,16 @@ def _generate(chosen: argparse.Namespace) -> None:
         top_p=chosen.top_p,
         seed=chosen.seed,
     )
-    prompt = sys.stdin.read() if chosen.prompt is None else chosen.prompt
-    generate(config, prompt, chat=chosen.chat, show_drafts=chosen.show_drafts)
+    generate(config, _prompt(chosen), chat=chosen.chat, show_drafts=chosen.show_drafts)
+
+
+def _prompt(chosen: argparse.Namespace) -> str:
+    try:
+        prompt: str = sys.stdin.read() if chosen.prompt is None else chosen.prompt
+        prompt.encode()  # Python hides bytes that are no text in halves of characters
+    except UnicodeError:
+        raise InvalidRequestError("the prompt is not valid UTF-8", field="prompt") from None
+    return prompt
 
 
 def _models(chosen: argparse.Namespace) -> None:

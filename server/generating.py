@@ -3,6 +3,7 @@
 Knows terminals. Decoding is the session's affair.
 """
 
+import io
 import sys
 import time
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ _RESET = "\x1b[0m"
 
 def generate(config: GenerationConfig, prompt: str, *, chat: bool, show_drafts: bool) -> None:
     """Print what follows `prompt`, or the answer to it if `chat`. Raises EngineError."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # the model may write what the terminal cannot
     with EngineSession(config) as session:
         started_at_s = time.monotonic()
         _print(session.generate_pieces([{"role": "user", "content": prompt}] if chat else prompt), show_drafts)

@@ -10,6 +10,8 @@ import pytest
 import mtplx
 from mtplx.configs.settings import Settings
 from mtplx.engine import session
+from mtplx.engine.session import Piece
+from mtplx.server import generating
 from mtplx.server.cli import main
 from tests.server.engines import letter_model, letter_speculator
 
@@ -113,9 +115,50 @@ def test_generate_with_chat_answers_a_message(capsys: pytest.CaptureFixture[str]
 def test_generate_tells_in_one_line_what_the_model_cannot_do(
     capsys: pytest.CaptureFixture[str], flags: list[str]
 ) -> None:
-    assert main(["generate", "--prompt", "abc", *flags]) == 1
+    assert main(["generate", "--prompt", "abc", *flags]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("mtplx: ")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "field"),
+    [
+        ("--temperature", "nan", "temperature"),
+        ("--temperature", "2.5", "temperature"),
+        ("--top-p", "-1", "top_p"),
+        ("--top-p", "inf", "top_p"),
+        ("--seed", str(2**64), "seed"),
+    ],
+)
+def test_generate_tells_a_value_out_of_range_in_one_line(
+    capsys: pytest.CaptureFixture[str], flag: str, value: str, field: str
+) -> None:
+    assert main(["generate", "--prompt", "abc", f"{flag}={value}"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"mtplx: {field} must be")
+
+
+def test_generate_tells_in_one_line_that_a_prompt_is_no_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def complaint(*flags: str) -> str:
+        assert main(["generate", *flags]) == 2
+        return capsys.readouterr().err
+
+    assert complaint("--prompt", "\udcff") == "mtplx: the prompt is not valid UTF-8\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff"), encoding="utf-8"))
+    assert complaint() == "mtplx: the prompt is not valid UTF-8\n"
+
+
+@pytest.mark.usefixtures("letters")
+def test_generate_replaces_what_the_terminal_cannot_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(screen, encoding="ascii"))
+    monkeypatch.setattr(session.EngineSession, "generate_pieces", lambda *_: [Piece("naïve", False)])
+    monkeypatch.setattr(generating, "_summary", lambda *_: "")
+    assert main(["generate", "--prompt", "abc"]) == 0
+    sys.stdout.flush()
+    assert screen.getvalue() == b"na?ve\n"
 
 
 @pytest.mark.usefixtures("letters")
