@@ -10,8 +10,9 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from mtplx.kernels.layers import NativeLinear
+from mtplx.kernels.layers import NativeLinear, NativeRoPE
 from mtplx.kernels.native_module import native
+from mtplx.kernels.rope import inverse_frequencies
 
 _MODULES = ("mlx_lm.models.llama", "mlx_lm.models.qwen2", "mlx_lm.models.qwen3")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -39,18 +40,17 @@ class NativeDecoder:
         if type(model).__module__ not in _MODULES:
             raise OtherShapeError(f"{type(model).__module__} is not one of {', '.join(_MODULES)}")
         attention, rope = layers[0].self_attn, layers[0].self_attn.rope
-        if type(rope) is not nn.RoPE or rope.scale != 1.0:
+        if not isinstance(rope, NativeRoPE) or rope.scale != 1.0:
             raise OtherShapeError("its positions are scaled")
         if any(getattr(layer, "use_sliding", False) for layer in layers):
             raise OtherShapeError("it attends within a window")
-        half = rope.dims // 2
         self.num_layers = len(layers)
         self.rows_like = mx.zeros(
             (1, attention.n_kv_heads, 1, attention.k_proj.tiles.num_outputs // attention.n_kv_heads)
         )
         self._decoder = native.Decoder(
             [_layer(layer) for layer in layers],
-            mx.power(rope.base, -mx.arange(half, dtype=mx.float32) / half),
+            inverse_frequencies(rope.dims, rope.base),
             hidden=layers[0].input_layernorm.weight.size,
             intermediate=layers[0].mlp.gate_proj.tiles.num_outputs,
             num_heads=attention.n_heads,

@@ -7,17 +7,8 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from mtplx.kernels.linear import BITS, BLOCK, GROUP_SIZES, TiledWeights, quantized_linear, tile
-
-
-def can_be_native(layer: nn.Module) -> bool:
-    """Whether a native product can do this layer's."""
-    return (
-        isinstance(layer, nn.QuantizedLinear | nn.QuantizedEmbedding)
-        and layer.mode == "affine"
-        and layer.bits in BITS
-        and layer.group_size in GROUP_SIZES
-        and layer.weight.shape[1] * 32 // layer.bits % BLOCK == 0
-    )
+from mtplx.kernels.norm import rms_norm
+from mtplx.kernels.rope import rope
 
 
 def _tiles_of(layer: nn.Module) -> TiledWeights:
@@ -54,3 +45,50 @@ class NativeEmbedding(nn.QuantizedEmbedding):
 
     def as_linear(self, x: mx.array) -> mx.array:
         return quantized_linear(x, self.tiles).astype(x.dtype)
+
+
+class NativeRMSNorm(nn.Module):
+    """In the place of `nn.RMSNorm`."""
+
+    def __init__(self, layer: nn.RMSNorm) -> None:
+        super().__init__()
+        self.weight, self.eps = layer.weight, layer.eps
+        self.freeze()
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return rms_norm(x, self.weight, self.eps)
+
+
+class NativeRoPE(nn.Module):
+    """In the place of `nn.RoPE`."""
+
+    def __init__(self, layer: nn.RoPE) -> None:
+        super().__init__()
+        self.dims, self.traditional, self.base, self.scale = layer.dims, layer.traditional, layer.base, layer.scale
+
+    def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+        return rope(x, self.dims, traditional=self.traditional, base=self.base, scale=self.scale, offset=offset)
+
+
+def native_layer(layer: nn.Module) -> nn.Module | None:
+    """The native layer to take this one's place; None if there is none for it."""
+    # By the very type: a subclass may do something else.
+    if type(layer) is nn.QuantizedLinear and _is_supported(layer):
+        return NativeLinear(layer)
+    if type(layer) is nn.QuantizedEmbedding and _is_supported(layer):
+        return NativeEmbedding(layer)
+    if type(layer) is nn.RMSNorm:
+        return NativeRMSNorm(layer)
+    if type(layer) is nn.RoPE:
+        return NativeRoPE(layer)
+    return None
+
+
+def _is_supported(layer: nn.QuantizedLinear | nn.QuantizedEmbedding) -> bool:
+    num_inputs = layer.weight.shape[1] * 32 // layer.bits
+    return (
+        layer.mode == "affine"
+        and layer.bits in BITS
+        and layer.group_size in GROUP_SIZES
+        and num_inputs % BLOCK == 0
+    )

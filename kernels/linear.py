@@ -26,6 +26,10 @@ class TiledWeights:
     group_size: int
     num_outputs: int
 
+    @property
+    def num_inputs(self) -> int:
+        return self.words.shape[1] * BLOCK
+
 
 def reference_quantized_linear(
     x: mx.array, weight: mx.array, scales: mx.array, biases: mx.array, *, bits: int, group_size: int

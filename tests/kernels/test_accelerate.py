@@ -1,0 +1,152 @@
+"""The front swaps what it can in any mlx-lm model, changes no value, and tells what it did."""
+
+import logging
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from mtplx.engine.models.fused_target import FusedTarget
+from mtplx.engine.models.loading import load_model
+from mtplx.engine.models.row_target import RowTarget
+from mtplx.engine.models.target import Rows
+from mtplx.kernels import layers
+from mtplx.kernels.accelerate import accelerate
+from mtplx.kernels.decoder import NativeDecoder, OtherShapeError
+from tests.kernels.availability import needs_native
+from tests.tiny_models import CONFIGS, tiny_model_folder
+
+pytestmark = needs_native
+
+TOKENS = [(7 * i) % 256 for i in range(40)]
+
+
+def quantized_model(folder: Path, kind: str) -> nn.Module:
+    """A tiny model with 4-bit products and an 8-bit embedding, where their sizes allow it."""
+    model = load_model(str(tiny_model_folder(folder, kind))).model
+
+    def form(path: str, module: nn.Module) -> bool | dict[str, int]:
+        if not hasattr(module, "to_quantized") or module.weight.shape[-1] % 32:
+            return False
+        return {"group_size": 32, "bits": 8 if "embed" in path else 4}
+
+    nn.quantize(model, class_predicate=form)
+    return model
+
+
+def logits(model: nn.Module) -> mx.array:
+    return model(mx.array(TOKENS)[None], cache=make_prompt_cache(model))[0]
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_an_accelerated_model_gives_the_same_logits(tmp_path: Path, kind: str) -> None:
+    model = quantized_model(tmp_path, kind)
+    before = logits(model)
+    mx.eval(before)
+    done = accelerate(model)
+    assert sum(done.native.values()) > 0
+    assert done.failed == ()
+    after = logits(model)
+    assert mx.abs(after - before).max().item() < 1e-4 * mx.abs(before).max().item()
+
+
+def test_it_tells_what_it_did_and_leaves_the_rest(tmp_path: Path) -> None:
+    model = quantized_model(tmp_path, "gemma3_text")
+    done = accelerate(model)
+    assert done.native["RoPE"] == 6
+    assert done.stock["RMSNorm"] > 0  # gemma's own norm, which adds 1 to its weight, is not MLX's
+
+
+def test_a_kernel_that_differs_is_left_out_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(layers, "rms_norm", lambda x, weight, eps: x)
+    model = quantized_model(tmp_path, "llama")
+    before = logits(model)
+    with caplog.at_level(logging.ERROR):
+        done = accelerate(model)
+    assert done.failed == ("RMSNorm",)
+    assert "RMSNorm" in caplog.text
+    assert "RMSNorm" not in done.native
+    assert mx.abs(logits(model) - before).max().item() < 1e-4 * mx.abs(before).max().item()
+
+
+# ---- the decoder layers as one call -----------------------------------------------------------------------------------
+
+
+def targets(folder: Path, kind: str) -> tuple[RowTarget, FusedTarget]:
+    model = wide_model(folder, kind)
+    accelerate(model)
+    caches = make_prompt_cache(model)
+    return RowTarget(model, caches), FusedTarget(model, caches)
+
+
+def wide_model(folder: Path, kind: str) -> nn.Module:
+    """As the tiny ones, but with sizes that quantization takes everywhere."""
+    import importlib
+
+    config = CONFIGS["llama"] | {"model_type": kind, "hidden_size": 64, "intermediate_size": 96, "head_dim": 32}
+    module = importlib.import_module(f"mlx_lm.models.{kind}")
+    mx.random.seed(3)
+    model = module.Model(module.ModelArgs.from_dict(config))
+    nn.quantize(model, group_size=32, bits=4)
+    return model
+
+
+def run(target: RowTarget, *parts: list[int]) -> mx.array:
+    cache = target.new_cache()
+    rows = []
+    for part in parts:
+        rows.append(mx.array(target.forward([Rows(cache, part, len(part))])[0]))
+        cache.commit(len(part))
+    return mx.concatenate(rows)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+def test_the_fused_layers_give_what_the_model_gives(tmp_path: Path, kind: str) -> None:
+    by_rows, fused = targets(tmp_path, kind)
+    expected = run(by_rows, TOKENS)
+    assert mx.abs(run(fused, TOKENS) - expected).max().item() < 1e-4 * mx.abs(expected).max().item()
+
+
+def test_fused_rows_are_exact(tmp_path: Path) -> None:
+    _, fused = targets(tmp_path, "llama")
+    alone = run(fused, *([token] for token in TOKENS))
+    for parts in ([TOKENS], [TOKENS[:1], TOKENS[1:]], [TOKENS[:13], TOKENS[13:17], TOKENS[17:]]):
+        assert mx.array_equal(run(fused, *parts), alone)
+    many = TOKENS * 10  # past the growth of the buffers, and many rows at once
+    assert mx.array_equal(run(fused, many), run(fused, many[:3], many[3:250], many[250:]))
+
+
+def test_sequences_share_a_fused_forward_without_a_trace(tmp_path: Path) -> None:
+    _, fused = targets(tmp_path, "qwen3")
+    alone = run(fused, TOKENS[:7], TOKENS[7:9])
+    first, second = fused.new_cache(), fused.new_cache()
+    a, _ = fused.forward([Rows(first, TOKENS[:7], 7), Rows(second, TOKENS[20:33], 1)])
+    first.commit(7)
+    second.commit(13)
+    _, b = fused.forward([Rows(second, [5], 0), Rows(first, TOKENS[7:9], 2)])
+    assert mx.array_equal(mx.concatenate([mx.array(a), mx.array(b)]), alone)
+
+
+def test_a_buffer_that_somebody_holds_is_not_written(tmp_path: Path) -> None:
+    _, fused = targets(tmp_path, "llama")
+    cache = fused.new_cache()
+    fused.forward([Rows(cache, TOKENS[:5], 1)])
+    cache.commit(5)
+    held = cache.layers[0].keys
+    assert held is not None
+    before = mx.array(held)
+    mx.eval(before)
+    fused.forward([Rows(cache, [1, 2], 1)])
+    assert mx.array_equal(held, before)
+
+
+@pytest.mark.parametrize("kind", ["gemma3_text", "mamba2", "qwen3_next"])
+def test_a_model_of_another_shape_is_not_taken(tmp_path: Path, kind: str) -> None:
+    model = quantized_model(tmp_path, kind)
+    accelerate(model)
+    with pytest.raises(OtherShapeError):
+        NativeDecoder(model)
