@@ -46,7 +46,7 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
     body = await read_body(request, ChatBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
-    prompt = await encode_chat(model.loaded.tokenizer, [_for_template(message) for message in body.messages])
+    prompt = await encode_chat(model, [_for_template(message) for message in body.messages])
     return await serve(
         request,
         engine,

@@ -45,7 +45,7 @@ async def create_completion(request: fastapi.Request, engine: Engine) -> fastapi
     body = await read_body(request, CompletionBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
-    prompt = await encode_text(model.loaded.tokenizer, body.prompt) if isinstance(body.prompt, str) else body.prompt
+    prompt = await encode_text(model, body.prompt) if isinstance(body.prompt, str) else body.prompt
     return await serve(
         request,
         engine,

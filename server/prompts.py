@@ -1,24 +1,49 @@
 """From a prompt's text, or a conversation, to token ids, without keeping the event loop waiting.
 
-Knows tokenizer and chat messages; knows no request.
+Knows tokenizer, context and chat messages; knows no request.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from mtplx.engine.text.tokenizer import ChatMessage, Tokenizer
+from mtplx.engine.errors import ContextLengthError
+from mtplx.engine.text.tokenizer import ChatMessage
+from mtplx.server.bridge import ServedModel
 
 _LONG_CHARS = 4096  # takes milliseconds to tokenize
 
 
-async def encode_text(tokenizer: Tokenizer, text: str) -> list[int]:
-    return await _encode(len(text), lambda: tokenizer.encode(text))
+async def encode_text(model: ServedModel, text: str) -> list[int]:
+    """Tokens of a prompt. Raises ContextLengthError if it is too long whatever its tokens are."""
+
+    def encode() -> list[int]:
+        _check_fits(model, text, "prompt")
+        return model.loaded.tokenizer.encode(text)
+
+    return await _encode(len(text), encode)
 
 
-async def encode_chat(tokenizer: Tokenizer, messages: Sequence[ChatMessage]) -> list[int]:
-    """Tokens of the prompt for the assistant's next turn. Raises InvalidRequestError if the template objects."""
-    num_chars = sum(len(message["content"]) for message in messages)
-    return await _encode(num_chars, lambda: tokenizer.encode(tokenizer.render_chat(messages), add_special_tokens=False))
+async def encode_chat(model: ServedModel, messages: Sequence[ChatMessage]) -> list[int]:
+    """Tokens of the prompt for the assistant's next turn. Raises ContextLengthError likewise, or InvalidRequestError
+    if the template objects."""
+
+    def encode() -> list[int]:
+        text = model.loaded.tokenizer.render_chat(messages)
+        _check_fits(model, text, "messages")
+        return model.loaded.tokenizer.encode(text, add_special_tokens=False)
+
+    return await _encode(sum(len(message["content"]) for message in messages), encode)
+
+
+def _check_fits(model: ServedModel, text: str, field: str) -> None:
+    """Refuse without tokenizing what would take long to tokenize and then not fit."""
+    num_tokens, most = model.loaded.tokenizer.fewest_tokens(text), model.limits.context_length
+    if num_tokens >= most:
+        raise ContextLengthError(
+            f"This model's maximum context length is {most} tokens, of which output needs at least one, but the prompt "
+            f"alone has {num_tokens} or more; shorten it",
+            field=field,
+        )
 
 
 async def _encode(num_chars: int, encode: Callable[[], list[int]]) -> list[int]:

@@ -77,6 +77,9 @@ class ByteTokenizer:
 
     eos_token_ids = frozenset({EOS})
 
+    def fewest_tokens(self, text: str) -> int:
+        return len(text.encode())
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return list(text.encode())
 

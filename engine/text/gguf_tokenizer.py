@@ -11,7 +11,7 @@ from tokenizers import AddedToken, models, normalizers
 from mtplx.engine.errors import InvalidRequestError, ModelLoadError
 from mtplx.engine.text.chat import ChatTemplate
 from mtplx.engine.text.pre_tokenizers import composes_characters, keeps_whole_words, pre_tokenizer
-from mtplx.engine.text.token_bytes import SPACE, bytes_of_tokens
+from mtplx.engine.text.token_bytes import SPACE, SPECIAL, byte_alphabet, bytes_of_tokens
 from mtplx.engine.text.tokenizer import ChatMessage
 from mtplx.engine.text.vocabulary import BytePairs, SentencePieces, TokenType, Vocabulary
 
@@ -26,6 +26,9 @@ class GgufTokenizer:
         self._eos_token_ids = vocabulary.eos_token_ids
         self._encoder = _encoder(vocabulary)
         self._bytes = bytes_of_tokens(vocabulary)
+        known = set(vocabulary.tokens)
+        self._lost_bytes = bytes(byte for text, byte in byte_alphabet().items() if text not in known)
+        self._most_bytes = _most_bytes_of_a_token(vocabulary, self._bytes)
         self._drops_space = isinstance(vocabulary.cut, SentencePieces) and vocabulary.cut.add_space_prefix
         template = vocabulary.chat_template
         self._template = None if template is None else ChatTemplate(template, vocabulary.special_texts)
@@ -33,6 +36,11 @@ class GgufTokenizer:
     @property
     def eos_token_ids(self) -> frozenset[int]:
         return self._eos_token_ids
+
+    def fewest_tokens(self, text: str) -> int:
+        if self._most_bytes is None:
+            return 0
+        return -(-len(text.encode().translate(None, self._lost_bytes)) // self._most_bytes)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         # A batch is encoded without the interpreter's lock: a long text would hold up every other thread.
@@ -47,6 +55,19 @@ class GgufTokenizer:
         if self._template is None:
             raise InvalidRequestError("the model has no chat template; send a prompt to be completed instead")
         return self._template.render(messages)
+
+
+def _most_bytes_of_a_token(vocabulary: Vocabulary, decoded: Sequence[bytes]) -> int | None:
+    """The most bytes of a text that become one token, not counting those that become none.
+
+    None where there is no limit: unknown pieces merge into one token, composed characters get shorter.
+    """
+    if not isinstance(vocabulary.cut, BytePairs) or composes_characters(vocabulary.cut.pre_tokenizer):
+        return None
+    spelled = (
+        len(token.encode()) for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True) if kind in SPECIAL
+    )
+    return max(*spelled, *map(len, decoded))
 
 
 def _encoder(vocabulary: Vocabulary) -> tokenizers.Tokenizer:

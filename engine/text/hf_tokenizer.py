@@ -24,6 +24,9 @@ class HfTokenizer:
     def eos_token_ids(self) -> frozenset[int]:
         return frozenset(self._wrapped.eos_token_ids)
 
+    def fewest_tokens(self, text: str) -> int:
+        return 0  # what is done before the cutting, such as stripping spaces, may be anything
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return cast(list[int], self._wrapped.encode(text, add_special_tokens=add_special_tokens))
 

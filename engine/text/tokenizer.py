@@ -14,6 +14,10 @@ class Tokenizer(Protocol):
         """Tokens that end a turn or a text."""
         ...
 
+    def fewest_tokens(self, text: str) -> int:
+        """A number of tokens that `encode` gives at least, found without encoding; 0 where nothing is known."""
+        ...
+
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Tokens of `text`. Special tokens spelled out in the text count as such; `add_special_tokens` lets the
         tokenizer add its own (a beginning-of-text token, say), which a rendered chat must not get twice."""

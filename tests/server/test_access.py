@@ -7,6 +7,7 @@ import pytest
 
 from mtplx.configs.settings import Settings
 from mtplx.server.bridge import LoadedEngine
+from tests.fakes import ByteTokenizer
 from tests.server.conftest import Client, StartServer, error_of
 from tests.server.engines import letter_engine
 
@@ -43,8 +44,8 @@ def test_the_log_tells_each_request_with_its_id(client: Client, caplog: pytest.L
 def test_a_mistake_of_the_servers_is_told_with_its_id(
     start_server: StartServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken:
-        def encode(self, text: str) -> list[int]:
+    class Broken(ByteTokenizer):
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             raise RuntimeError("a bolt came loose")
 
     def broken_engine(settings: Settings) -> LoadedEngine:

@@ -1,12 +1,16 @@
 """What cannot be served is refused with OpenAI's error body, which names the field, and does no harm."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.server.conftest import Client, error_of
-from tests.server.engines import CONTEXT_LENGTH, MODEL, VOCAB_SIZE
+from mtplx.configs.settings import Settings
+from mtplx.server.bridge import LoadedEngine
+from tests.fakes import ByteTokenizer
+from tests.server.conftest import Client, StartServer, error_of
+from tests.server.engines import CONTEXT_LENGTH, MODEL, VOCAB_SIZE, letter_engine
 
 SHARED = [
     ({"n": 2}, "n"),
@@ -276,10 +280,26 @@ def test_a_wrong_method_and_a_wrong_path_get_error_bodies(client: Client, method
     error_of(client.request(method, path), status)
 
 
+def test_a_text_that_cannot_fit_is_refused_without_being_tokenized(start_server: StartServer) -> None:
+    class Unasked(ByteTokenizer):
+        def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+            raise AssertionError
+
+    def load_engine(settings: Settings) -> LoadedEngine:
+        engine = letter_engine()(settings)
+        return replace(engine, model=replace(engine.model, tokenizer=Unasked()))
+
+    client, text = start_server(load_engine), "é" * (CONTEXT_LENGTH // 2)
+    for response, field in ((client.complete(prompt=text), "prompt"), (client.chat(text), "messages")):
+        error = error_of(response, 400)
+        assert (error["code"], error["param"]) == ("context_length_exceeded", field)
+        assert str(CONTEXT_LENGTH) in error["message"]
+
+
 @pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
 def test_what_exceeds_the_context_is_blamed_on_the_field_that_can_help(client: Client, field: str) -> None:
     long = "a" * CONTEXT_LENGTH
-    prompt_alone = error_of(client.complete(prompt=long), 400)
+    prompt_alone = error_of(client.complete(prompt=list(long.encode())), 400)
     messages_alone = error_of(client.chat(long, **{field: 5}), 400)
     with_output = error_of(client.chat("Hi", **{field: CONTEXT_LENGTH}), 400)
     assert (prompt_alone["param"], messages_alone["param"], with_output["param"]) == ("prompt", "messages", field)

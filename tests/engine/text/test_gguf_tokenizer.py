@@ -97,6 +97,27 @@ def test_threads_may_encode_at_the_same_time() -> None:
     assert all(tokenizer.decode(results[job]) == job for job in jobs)
 
 
+NO_MERGES = BytePairs((), "smollm")
+LACKING = replace(TINY, tokens=tuple("lost" if token == "a" else token for token in TINY.tokens), cut=NO_MERGES)
+COMPOSING = replace(TINY, cut=BytePairs(MERGES, "qwen2"))
+
+
+@pytest.mark.parametrize("vocabulary", [TINY, LACKING, COMPOSING], ids=["tiny", "lacking a byte", "composing"])
+def test_no_text_has_fewer_tokens_than_told_before_it_is_encoded(vocabulary: Vocabulary) -> None:
+    tokenizer = GgufTokenizer(vocabulary)
+
+    @given(texts)
+    def holds(text: str) -> None:
+        assert tokenizer.fewest_tokens(text) <= len(tokenizer.encode(text))
+
+    holds()
+
+
+def test_a_long_text_is_known_to_have_many_tokens_unless_its_bytes_are_lost_or_composed() -> None:
+    text = "a" * 13_000  # the longest token is <|endoftext|>
+    assert [GgufTokenizer(each).fewest_tokens(text) for each in (TINY, LACKING, COMPOSING)] == [1000, 0, 0]
+
+
 def test_other_threads_go_on_while_a_long_text_is_encoded() -> None:
     text = "the hat and the cat " * 100_000
     thread = threading.Thread(target=GgufTokenizer(TINY).encode, args=(text,))
