@@ -68,11 +68,16 @@ def residual(p: Distribution, q: Distribution | None, token: int) -> Distributio
 
 
 def _ratio(p: Distribution, q: Distribution | None, token: int) -> float:
-    """min(1, p/q) at `token`; a token that q cannot draw is judged by p alone."""
+    """min(1, p/q) at `token`; p itself for a one-hot draft.
+
+    Where q is 0 no draft can come from, and the answer is the limit: 1, or 0 where p is 0 too. A q that is not a
+    number accepts nothing.
+    """
     drawn = 1.0 if q is None else float(q[token])
     if drawn == 0.0:
         return 1.0 if p[token] > 0.0 else 0.0
-    return min(1.0, float(p[token]) / drawn)
+    ratio = float(p[token]) / drawn
+    return min(1.0, ratio) if ratio >= 0.0 else 0.0
 
 
 # ---- the same for one token, on arrays of any kind: the public functions ------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mtplx.engine.errors import NonFiniteLogitsError
 from mtplx.engine.types import Distribution, Logits, SamplingParams
 
 Scores = npt.NDArray[np.float64]  # [V], logits after penalties and bias
@@ -33,6 +34,12 @@ class TokenHistory:
         other = TokenHistory(self.seen)
         other.output_counts = self.output_counts.copy()
         return other
+
+
+def check_finite(logits: Logits, num_output: int) -> None:
+    """Raises NonFiniteLogitsError unless a token can be chosen from `logits` [V], given after `num_output` tokens."""
+    if not np.isfinite(logits).all():
+        raise NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
 
 
 def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Scores:
@@ -96,7 +103,8 @@ def sample_from_distribution(probs: Any, rng: np.random.Generator | None = None)
 
 def as_distribution(probs: Any) -> Distribution:
     """Probabilities [V] from a numpy or MLX array, checked and normalised in float64."""
-    array = np.array(probs, dtype=np.float64)
+    # By way of Python's numbers, since numpy lacks bfloat16 and so cannot take such arrays of MLX.
+    array = np.array(probs.tolist() if hasattr(probs, "tolist") else probs, dtype=np.float64)
     if array.ndim != 1:
         raise ValueError(f"probabilities must have one dimension, not {array.ndim}")
     total = array.sum()

@@ -7,14 +7,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from mtplx.engine.acceptance import walk_greedy, walk_rejection
 from mtplx.engine.drafters.base import Drafter
-from mtplx.engine.errors import NonFiniteLogitsError
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.randomness import Purpose
-from mtplx.engine.sampling import Scores, adjust, distribution, most_likely
+from mtplx.engine.sampling import Scores, adjust, check_finite, distribution, most_likely
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.text.stream import TextStream
@@ -69,9 +66,7 @@ class Speculator:
         try:
             return drafter.propose([sequence], [sequence.max_depth])[0]
         except Exception:
-            if drafter.name not in self._failed_before:
-                logger.exception("the drafter %r failed; such rounds run without a draft", drafter.name)
-                self._failed_before.add(drafter.name)
+            self._log_failure(drafter)
             return Draft(failed=True)
 
     def verify(self, sequences: Sequence[DecodedSequence], drafts: Sequence[Draft]) -> list[Verdict]:
@@ -88,10 +83,10 @@ class Speculator:
         pieces = self._emit(sequence, (*draft.tokens[: verdict.num_accepted], verdict.token))
         # The pending token's row and those of all new tokens but the last, which is pending now.
         sequence.cache.commit(len(pieces))
-        record = RoundRecord(sequence.request.drafter, len(draft), min(verdict.num_accepted, len(pieces)), draft.failed)
+        num_accepted = min(verdict.num_accepted, len(pieces))
+        failed = draft.failed or not self._observe(Outcome(sequence, draft, num_accepted))
+        record = RoundRecord(sequence.request.drafter, len(draft), num_accepted, failed)
         sequence.speculation = sequence.speculation.after(record)
-        if len(draft):
-            self._observe(Outcome(sequence, draft, record.num_accepted))
         return Emission(tuple(sequence.tokens[-len(pieces) :]), tuple(pieces), record, sequence.reason)
 
     def _emit(self, sequence: DecodedSequence, run: Sequence[int]) -> list[str]:
@@ -112,12 +107,23 @@ class Speculator:
             pieces.append(piece)
         return pieces
 
-    def _observe(self, outcome: Outcome) -> None:
+    def _observe(self, outcome: Outcome) -> bool:
+        """Tell the drafter, if it drafted anything; False when it fails on that."""
+        if not len(outcome.draft):
+            return True
         drafter = self.drafters[outcome.sequence.request.drafter]
         try:
             drafter.observe([outcome])
         except Exception:
-            logger.exception("the drafter %r failed on the outcome of its draft", drafter.name)
+            self._log_failure(drafter)
+            return False
+        return True
+
+    def _log_failure(self, drafter: Drafter) -> None:
+        """Log the exception being handled, unless this drafter has failed before."""
+        if drafter.name not in self._failed_before:
+            logger.exception("the drafter %r failed; rounds go on without its help", drafter.name)
+            self._failed_before.add(drafter.name)
 
 
 def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
@@ -133,8 +139,7 @@ def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
         # The walk asks for position i once it has accepted i draft tokens: penalties advance with it.
         if position > 0:
             history.push(draft.tokens[position - 1])
-        if not np.isfinite(logits[position]).all():
-            raise NonFiniteLogitsError(f"the model gave logits that are not finite after {start + position} tokens")
+        check_finite(logits[position], start + position)
         return adjust(logits[position], params, history)
 
     def target_distribution(position: int) -> Distribution:

@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 from mtplx.engine.cache import SequenceCache
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.randomness import Purpose
-from mtplx.engine.sampling import adjust, distribution, draw, most_likely
+from mtplx.engine.sampling import adjust, check_finite, distribution, draw, most_likely
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.types import Distribution, Draft, Logits
@@ -51,12 +51,16 @@ class ModelDrafter:
         return draft
 
     def _draw(self, sequence: DecodedSequence, cache: SequenceCache, logits: Logits, depth: int) -> Draft:
-        """`depth` tokens, the first from `logits` [V]. Their rows, but the last, stay uncommitted in the cache."""
+        """`depth` tokens, the first from `logits` [V]. Their rows, but the last, stay uncommitted in the cache.
+
+        Raises NonFiniteLogitsError when the model gives logits that no token can be drawn from.
+        """
         params, history = sequence.request.sampling, sequence.history.copy()
         start = sequence.num_output
         tokens: list[int] = []
         distributions: list[Distribution] = []
         while True:
+            check_finite(logits, start + len(tokens))
             scores = adjust(logits, params, history)
             if params.greedy:
                 tokens.append(most_likely(scores))

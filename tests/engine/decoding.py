@@ -6,7 +6,7 @@ import numpy as np
 
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
-from mtplx.engine.speculative import Speculator
+from mtplx.engine.speculative import Emission, Speculator
 from mtplx.engine.types import Draft, Request
 
 
@@ -42,11 +42,16 @@ def begin(speculator: Speculator, request: Request, prefill_chunk: int = 16) -> 
     return sequence
 
 
-def step(speculator: Speculator, sequence: DecodedSequence) -> str:
-    """One round; the text it gave."""
-    draft = speculator.draft(sequence)
-    [verdict] = speculator.verify([sequence], [draft])
-    return speculator.commit(sequence, draft, verdict).text
+def step(speculator: Speculator, sequence: DecodedSequence) -> Emission:
+    """One round."""
+    return step_together(speculator, [sequence])[0]
+
+
+def step_together(speculator: Speculator, sequences: Sequence[DecodedSequence]) -> list[Emission]:
+    """One round of each sequence, all verified by one forward."""
+    drafts = [speculator.draft(sequence) for sequence in sequences]
+    verdicts = speculator.verify(sequences, drafts)
+    return [speculator.commit(*each) for each in zip(sequences, drafts, verdicts, strict=True)]
 
 
 def decode(speculator: Speculator, request: Request, prefill_chunk: int = 16) -> tuple[list[int], DecodedSequence]:
@@ -55,3 +60,11 @@ def decode(speculator: Speculator, request: Request, prefill_chunk: int = 16) ->
     while sequence.reason is None:
         step(speculator, sequence)
     return sequence.tokens[len(request.prompt) :], sequence
+
+
+def decode_together(speculator: Speculator, requests: Sequence[Request]) -> list[list[int]]:
+    """The output tokens of each request; every round is one forward for all that have not ended."""
+    sequences = [begin(speculator, request) for request in requests]
+    while running := [sequence for sequence in sequences if sequence.reason is None]:
+        step_together(speculator, running)
+    return [sequence.tokens[len(sequence.request.prompt) :] for sequence in sequences]

@@ -228,6 +228,15 @@ def test_greedy_accepts_the_common_prefix_and_asks_no_further() -> None:
     assert walk_greedy(choose, Draft()) == Verdict(0, 4)
 
 
+def test_a_draft_whose_distribution_is_no_number_is_rejected_for_a_token_of_the_target() -> None:
+    q = np.array([0.5, np.nan, 0.5])
+    for emit, token in [(0.2, 0), (0.6, 1), (0.9, 2)]:
+        verdict = walk_rejection(
+            lambda i: np.array([0.5, 0.25, 0.25]), Draft((1,), [q]), lambda i: 0.0, lambda i, emit=emit: emit
+        )
+        assert verdict == Verdict(0, token)
+
+
 def test_verifying_one_token_follows_the_generator() -> None:
     class Fixed(np.random.Generator):
         def __init__(self, *numbers: float) -> None:

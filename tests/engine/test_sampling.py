@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtplx.engine.sampling import TokenHistory, adjust, distribution, draw, most_likely, sample_from_distribution
+from mtplx.engine.sampling import (
+    TokenHistory,
+    adjust,
+    as_distribution,
+    distribution,
+    draw,
+    most_likely,
+    sample_from_distribution,
+)
 from mtplx.engine.types import SamplingParams
 
 LOGITS = np.array([2.0, 1.0, 0.0, -1.0], dtype=np.float32)
@@ -37,7 +45,7 @@ def test_top_p_keeps_the_smallest_set_of_likeliest_tokens_that_reaches_it(scores
     kept = distribution_of(SamplingParams(top_p=top_p), scores) > 0.0
     assert p[kept].sum() >= top_p - 1e-9
     assert p[kept].sum() - p[kept].min() < top_p + 1e-9
-    assert kept.all() or p[kept].min() >= p[~kept].max()
+    assert kept.all() or p[kept].min() >= p[~kept].max() - 1e-12
 
 
 @given(logits, st.integers(1, 8))
@@ -45,7 +53,7 @@ def test_top_k_keeps_the_k_likeliest(scores: np.ndarray, top_k: int) -> None:
     kept = distribution_of(SamplingParams(top_k=top_k), scores) > 0.0
     p = softmax(scores)
     assert kept.sum() == min(top_k, len(scores))
-    assert kept.all() or p[kept].min() >= p[~kept].max()
+    assert kept.all() or p[kept].min() >= p[~kept].max() - 1e-12
 
 
 @given(logits, st.floats(0.01, 1.0))
@@ -125,3 +133,8 @@ def test_the_public_sampler_takes_arrays_of_any_kind(array: type) -> None:
     tokens = [sample_from_distribution(array([0.0, 0.25, 0.75]), np.random.default_rng(seed)) for seed in range(400)]
     assert set(tokens) == {1, 2}
     assert 50 < tokens.count(1) < 150  # 100 expected; five standard deviations either way
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+def test_probabilities_of_every_precision_become_a_distribution(dtype: mx.Dtype) -> None:
+    np.testing.assert_array_equal(as_distribution(mx.array([0.125, 0.25, 0.125], dtype=dtype)), [0.25, 0.5, 0.25])

@@ -5,11 +5,13 @@ import logging
 import numpy as np
 import pytest
 
+from mtplx.engine.drafters.model import ModelDrafter
+from mtplx.engine.drafters.ngram import NgramDrafter
 from mtplx.engine.errors import NonFiniteLogitsError
 from mtplx.engine.models.target import Rows
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Draft, Logits, Request, SamplingParams
-from tests.engine.decoding import MistakenOracle, begin, decode
+from tests.engine.decoding import MistakenOracle, begin, decode, decode_together, step
 from tests.fakes import EOS, ByteTokenizer, TabularTarget
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -37,9 +39,7 @@ def decode_text(
     sequence = begin(speculator, request)
     pieces = []
     while sequence.reason is None:
-        draft = speculator.draft(sequence)
-        [verdict] = speculator.verify([sequence], [draft])
-        emission = speculator.commit(sequence, draft, verdict)
+        emission = step(speculator, sequence)
         pieces.append(emission.text)
         assert len(emission.pieces) == len(emission.tokens)
         assert sequence.cache.num_committed == len(sequence.tokens) - 1  # all rows but the pending token's
@@ -73,6 +73,27 @@ def test_the_beginning_of_a_stop_string_is_shown_when_it_comes_to_nothing(depth:
 def test_the_token_limit_cuts_the_accepted_run(depth: int) -> None:
     text, sequence = decode_text("hello world", depth=depth, max_tokens=4)
     assert (text, sequence.reason, sequence.num_output) == ("hell", "length", 4)
+
+
+@pytest.mark.parametrize(
+    ("stop", "max_tokens", "draft", "num_output"),
+    [((), 100, [*b"one two", EOS, EOS, EOS], 8), (("e t",), 100, [*b"one two", EOS], 5), ((), 3, [*b"one two"], 3)],
+    ids=["end token", "stop string", "token limit"],
+)
+def test_accepted_tokens_past_the_end_of_the_text_count_for_nothing(
+    stop: tuple[str, ...], max_tokens: int, draft: list[int], num_output: int
+) -> None:
+    oracle = MistakenOracle([], 0.0, vocab_size=EOS + 1)
+    speculator = Speculator(Scripted("prompt", "one two"), {"oracle": oracle}, ByteTokenizer())
+    sequence = begin(speculator, Request("r", tuple(b"prompt"), max_tokens, GREEDY, stop, len(draft), "oracle"))
+    overlong = Draft(tuple(draft))
+    [verdict] = speculator.verify([sequence], [overlong])
+    assert verdict.num_accepted == len(draft) > num_output
+    emission = speculator.commit(sequence, overlong, verdict)
+    assert emission.tokens == tuple(draft[:num_output])
+    assert emission.record.num_accepted == sequence.speculation.num_accepted == num_output
+    assert [outcome.num_accepted for outcome in oracle.outcomes] == [num_output]
+    assert sequence.cache.num_committed == len(sequence.tokens) - 1
 
 
 @DEPTHS
@@ -111,6 +132,22 @@ def test_no_draft_is_longer_than_what_may_still_be_said() -> None:
     assert lengths == [3, 1]
 
 
+def test_sequences_that_share_a_forward_say_what_they_say_alone() -> None:
+    target = TabularTarget(seed=4)
+    drafters = {"small": ModelDrafter("small", TabularTarget(seed=9)), "ngram": NgramDrafter()}
+    speculator = Speculator(target, drafters, ByteTokenizer())
+    requests = [
+        Request("plain", (1, 2), 12, SamplingParams(seed=1)),
+        Request("greedy", (3, 1, 2), 15, GREEDY, depth=8, drafter="small"),
+        Request("sampled", (3, 1, 2), 9, SamplingParams(seed=2), depth=3, drafter="small"),
+        Request("penalties", (5, 6) * 4, 14, SamplingParams(seed=3, presence_penalty=1.0), depth=5, drafter="ngram"),
+    ]
+    alone = [decode(speculator, request)[0] for request in requests]
+    target.num_forwards = 0
+    assert decode_together(speculator, requests) == alone
+    assert target.num_forwards < 15 + 4  # one a round, besides the prompts
+
+
 class Failing:
     name = "failing"
 
@@ -134,6 +171,27 @@ def test_a_failing_drafter_costs_no_output_and_is_counted_and_logged_once(caplog
     draft = speculator.draft(begin(speculator, request))
     assert draft.failed
     assert len(draft) == 0
+
+
+class Deaf(MistakenOracle):
+    """Fails on every outcome."""
+
+    def observe(self, outcomes: object) -> None:
+        raise RuntimeError("not listening")
+
+
+def test_a_drafter_that_fails_on_outcomes_costs_no_output_and_is_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    speculator = Speculator(Scripted("p", "hello"), {"oracle": Deaf(b"hello", 0.0, EOS + 1)}, ByteTokenizer())
+    sequence = begin(speculator, Request("r", tuple(b"p"), 100, GREEDY, depth=1, drafter="oracle"))
+    records = []
+    with caplog.at_level(logging.ERROR):
+        while sequence.reason is None:
+            records.append(step(speculator, sequence).record)
+    assert sequence.tokens == [*b"phello", EOS]
+    assert [(record.num_accepted, record.draft_failed) for record in records] == [(1, True)] * 3
+    assert len([record for record in caplog.records if "not listening" in (record.exc_text or "")]) == 1
 
 
 class Broken(TabularTarget):

@@ -1,11 +1,15 @@
 """A model drafter draws from its model and keeps its own cache in step with the text."""
 
+from collections.abc import Sequence
+
 import numpy as np
+import pytest
 
 from mtplx.engine.drafters.model import ModelDrafter
+from mtplx.engine.models.target import Rows
 from mtplx.engine.sampling import TokenHistory, adjust, distribution
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import Request, SamplingParams
+from mtplx.engine.types import Logits, Request, RoundRecord, SamplingParams
 from tests.engine.decoding import begin, decode, step
 from tests.fakes import ByteTokenizer, TabularTarget
 
@@ -48,14 +52,29 @@ def test_a_copy_of_the_target_is_always_accepted() -> None:
         assert stats.num_rounds == 10
 
 
+class Watched(TabularTarget):
+    """Notes each row it forwards, as the text that ends with it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed=seed)
+        self.rows: list[tuple[int, ...]] = []
+
+    def forward(self, batch: Sequence[Rows]) -> list[Logits]:
+        for rows in batch:
+            text = [*rows.cache.tokens, *rows.tokens]
+            self.rows += [tuple(text[:end]) for end in range(len(rows.cache.tokens) + 1, len(text) + 1)]
+        return super().forward(batch)
+
+
 def test_no_row_is_forwarded_twice() -> None:
     """Whatever is accepted: each round costs one forward for what was emitted, and one for each draft token but one."""
-    model = TabularTarget(seed=2)
+    model = Watched(seed=2)
     rounds = speculator(ModelDrafter("small", model))
     _, sequence = decode(rounds, request(SamplingParams(seed=1)))
     stats = sequence.speculation
     assert 0 < stats.num_accepted < stats.num_drafted
     assert model.num_forwards == stats.num_drafted
+    assert len(set(model.rows)) == len(model.rows)
 
 
 def test_a_long_prompt_is_caught_up_with_in_chunks_without_drafts() -> None:
@@ -78,3 +97,26 @@ def test_sequences_do_not_share_the_drafters_cache() -> None:
             if sequence.reason is None:
                 step(rounds, sequence)
     assert first.tokens[len(PROMPT) :] == alone
+
+
+class Broken(TabularTarget):
+    """One of its logits is never a number."""
+
+    def logits(self, context: Sequence[int]) -> Logits:
+        logits = super().logits(context)
+        logits[3] = np.nan
+        return logits
+
+
+@pytest.mark.parametrize("params", [SamplingParams(temperature=0.0), SamplingParams(seed=6)], ids=["greedy", "sampled"])
+def test_a_model_that_gives_no_numbers_costs_drafts_and_never_output(params: SamplingParams) -> None:
+    """A distribution with NaN in it would have every token accepted."""
+    plain, _ = decode(Speculator(TabularTarget(seed=1), {}, ByteTokenizer()), request(params, depth=0))
+    rounds = speculator(ModelDrafter("small", Broken(seed=2)))
+    sequence = begin(rounds, request(params))
+    records = []
+    while sequence.reason is None:
+        records.append(step(rounds, sequence).record)
+    assert sequence.tokens[len(PROMPT) :] == plain
+    assert records[:-1] == [RoundRecord("small", num_drafted=0, num_accepted=0, draft_failed=True)] * 39
+    assert not records[-1].draft_failed  # the last token is not worth a draft
