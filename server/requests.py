@@ -1,8 +1,9 @@
 """The request bodies of both completion endpoints, in OpenAI's words.
 
-Knows which fields there are, their types and ranges. Knows no model: what depends on one (names, vocabulary, context)
-is checked at admission. A field is supported, or accepted because it changes nothing here, or refused by name; see
-`UNSUPPORTED` for those that are refused unless they ask for what happens anyway.
+Knows which fields there are and their types. Knows no model: what depends on one (names, vocabulary, context) is
+checked at admission, and so are the ranges of what sampling takes, which the engine knows. A field is supported, or
+accepted because it changes nothing here, or refused by name; see `UNSUPPORTED` for those that are refused unless they
+ask for what happens anyway.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -133,7 +134,7 @@ class StreamOptions(_Body):
 
 
 class SamplingBody(_Body):
-    """The fields that both endpoints share. None stands for the default. The engine knows the ranges of most."""
+    """The fields that both endpoints share. None stands for the default."""
 
     UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {"n": (1,)}
     PROMPT_FIELD: ClassVar[str]
