@@ -27,6 +27,21 @@ def rope(
 # activation.cpp
 def activate(name: str, x: mx.array, up: mx.array | None = None) -> mx.array: ...
 
+# attention.cpp
+def ragged_attention(
+    queries: mx.array,
+    keys: list[mx.array],
+    values: list[mx.array],
+    segments: list[tuple[int, int, int, int]],
+    new_keys: mx.array | None = None,
+    new_values: mx.array | None = None,
+    *,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: mx.array | None = None,
+) -> list[mx.array]: ...
+
 # sampling.cpp
 def greedy(logits: npt.NDArray[np.float32]) -> tuple[int, bool]: ...
 def cut_distribution(
@@ -40,3 +55,63 @@ def residual(
     q_tokens: npt.NDArray[np.int32],
     q: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]: ...
+
+# linear.cpp
+def quantized_linear(
+    x: mx.array,
+    words: mx.array,
+    scales: mx.array,
+    biases: mx.array,
+    *,
+    bits: int,
+    group_size: int,
+    num_outputs: int,
+) -> mx.array: ...
+
+# decoder.cpp
+class Projection:
+    def __init__(
+        self,
+        words: mx.array,
+        scales: mx.array,
+        biases: mx.array,
+        *,
+        bits: int,
+        group_size: int,
+        num_outputs: int,
+        bias: mx.array | None,
+    ) -> None: ...
+
+class DecoderLayer:
+    def __init__(
+        self,
+        projections: list[Projection],
+        *,
+        input_norm: mx.array,
+        post_norm: mx.array,
+        query_norm: mx.array | None,
+        key_norm: mx.array | None,
+    ) -> None: ...
+
+class Decoder:
+    def __init__(
+        self,
+        layers: list[DecoderLayer],
+        inverse_frequencies: mx.array,
+        *,
+        hidden: int,
+        intermediate: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_size: int,
+        scale: float,
+        eps: float,
+        rope_in_pairs: bool,
+    ) -> None: ...
+    def __call__(
+        self, hidden: mx.array, rows: list[tuple[int, int, int]], buffers: list[mx.array]
+    ) -> list[mx.array]: ...
+
+# limits.cpp
+def read_rate(num_bytes: int) -> float: ...
+def arithmetic_rate() -> float: ...

@@ -19,7 +19,7 @@ GROUP_SIZES = (32, 64, 128)
 class TiledWeights:
     """Weights [N, K] as native products read them, 16 outputs side by side; N is filled up to whole tiles."""
 
-    words: mx.array  # uint32 [tiles, K / 32, bits, 16]
+    words: mx.array  # uint32 [tiles * K / 32 * bits * 16 + 16]; native code may read a little beyond the last weight
     scales: mx.array  # float32 [tiles, K / group, 16]
     biases: mx.array  # float32 [tiles, K / group, 16]
     bits: int
@@ -28,7 +28,7 @@ class TiledWeights:
 
     @property
     def num_inputs(self) -> int:
-        return self.words.shape[1] * BLOCK
+        return self.scales.shape[1] * self.group_size
 
 
 def reference_quantized_linear(
@@ -43,7 +43,7 @@ def reference_quantized_linear(
 def tile(weight: mx.array, scales: mx.array, biases: mx.array, *, bits: int, group_size: int) -> TiledWeights:
     """Rearrange quantized weights [N, K * bits / 32] and their scales and biases [N, K / group]."""
     return TiledWeights(
-        _tiled(weight).reshape(-1, weight.shape[1] // bits, bits, LANES),
+        mx.pad(_tiled(weight).flatten(), (0, LANES)),
         _tiled(scales.astype(mx.float32)),
         _tiled(biases.astype(mx.float32)),
         bits,

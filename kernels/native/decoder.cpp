@@ -30,7 +30,7 @@ struct ProjectionArrays {
   }
 
   Projection get() const {
-    const int num_inputs = int(words.shape(1)) * kBlock;
+    const int num_inputs = int(scales.shape(1)) * group;
     return {{words.data<uint32_t>(), scales.data<float>(), biases.data<float>(), bits, group, num_inputs, num_outputs},
             bias ? bias->data<float>() : nullptr};
   }

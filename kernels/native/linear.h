@@ -1,8 +1,8 @@
 // Products with quantized weights, y = x Wᵀ, for any number of rows. Knows memory layout and arithmetic; knows no MLX.
 //
 // Layout: 16 outputs lie side by side, a tile. Of every 32 weights of an output, its `bits` words stand in one lane:
-// words [tiles][K / 32][bits][16]; scales and biases [tiles][K / group][16]. So one vector holds weight k of 16 outputs,
-// and no sum crosses lanes.
+// words [tiles][K / 32][bits][16], and some bytes more that mean nothing; scales and biases [tiles][K / group][16]. So one
+// vector holds weight k of 16 outputs, and no sum crosses lanes.
 //
 // Arithmetic of one output, the same whatever shares the call: within a group t = Σ q·x, from k = 0 on, in one
 // multiply-add a step; then y += scale·t and y += bias·Σx. Group by group.
@@ -34,14 +34,33 @@ struct QuantizedWeights {
   int64_t tile_words() const { return int64_t(num_inputs) / kBlock * bits * kLanes; }
 };
 
-// Weight I of 32 in every lane, out of the lane's `Bits` words.
+// The number in the low `Bits` bits of every lane.
+template <int Bits>
+inline vfloat number_of(vuint lanes) {
+#ifdef __AVX512F__
+  // One look-up, by the low four bits, is quicker than masking and converting.
+  if constexpr (Bits <= 4) {
+    constexpr auto at = [](int i) { return float(i & ((1 << Bits) - 1)); };
+    constexpr vfloat numbers = {at(0), at(1), at(2),  at(3),  at(4),  at(5),  at(6),  at(7),
+                                at(8), at(9), at(10), at(11), at(12), at(13), at(14), at(15)};
+    return __builtin_shuffle(numbers, reinterpret_cast<vint>(lanes));
+  }
+#endif
+  return to_float(lanes & ((1u << Bits) - 1));
+}
+
+// Weight I of 32 in every lane, out of the lane's `Bits` words. May read three bytes beyond them.
 template <int Bits, int I>
 inline vfloat unpack(const uint32_t* words) {
   constexpr int word = I * Bits / 32, shift = I * Bits % 32;
-  vuint value = load<vuint>(words + word * kLanes) >> shift;
-  if constexpr (shift + Bits > 32) value |= load<vuint>(words + (word + 1) * kLanes) << (32 - shift);
-  if constexpr (shift + Bits != 32) value &= (1u << Bits) - 1;
-  return to_float(value);
+  // Loading from some bytes on is a shift for nothing: only the low bits of a lane count.
+  const auto* bytes = reinterpret_cast<const char*>(words + word * kLanes) + shift / 8;
+  vuint value = load<vuint>(bytes) >> (shift % 8);
+  if constexpr (shift % 8 + Bits > 8) {
+    value = load<vuint>(words + word * kLanes) >> shift;
+    if constexpr (shift + Bits > 32) value |= load<vuint>(words + (word + 1) * kLanes) << (32 - shift);
+  }
+  return number_of<Bits>(value);
 }
 
 // How many tiles a kernel takes at once: as many as fill half the registers with their sums, for these rows, but no

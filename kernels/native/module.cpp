@@ -14,8 +14,10 @@
 
 namespace mtplx {
 void bind_decoder(nanobind::module_& m);
+void bind_limits(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_activation(nanobind::module_& m);
+void bind_attention(nanobind::module_& m);
 void bind_norm(nanobind::module_& m);
 void bind_rope(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
@@ -30,8 +32,10 @@ NB_MODULE(_native, m) {
   m.def("num_threads", &mtplx::num_threads);
   m.def("set_num_threads", &mtplx::set_num_threads, nanobind::arg("num_threads"));
   mtplx::bind_decoder(m);
+  mtplx::bind_limits(m);
   mtplx::bind_linear(m);
   mtplx::bind_activation(m);
+  mtplx::bind_attention(m);
   mtplx::bind_norm(m);
   mtplx::bind_rope(m);
   mtplx::bind_sampling(m);

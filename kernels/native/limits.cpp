@@ -1,0 +1,74 @@
+// What this machine can do at best: how fast its threads read memory, and multiply and add. For benchmarks to compare with.
+#include <nanobind/nanobind.h>
+
+#include <chrono>
+#include <limits>
+
+#include "parallel.h"
+#include "rows.h"
+#include "simd.h"
+
+namespace nb = nanobind;
+
+namespace mtplx {
+namespace {
+
+constexpr int kRuns = 20;
+
+// The least time that `work(team)` took, in seconds.
+template <typename Work>
+double best_time(const Work& work) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < kRuns; run++) {
+    const auto start = std::chrono::steady_clock::now();
+    run_in_parallel(true, work);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+// Bytes a second, reading that many bytes over and over.
+double read_rate(int64_t num_bytes) {
+  const int64_t count = num_bytes / int64_t(sizeof(float));
+  const Floats memory = make_floats(count);
+  std::fill_n(memory.get(), count, 1.0f);
+  std::atomic<int> sink{0};
+  const double seconds = best_time([&](const Team& team) {
+    const auto part = team.part(count / (4 * kLanes));
+    vfloat sums[4] = {};
+    for (int64_t i = part.begin; i < part.end; i++)
+      for (int j = 0; j < 4; j++) sums[j] += load<vfloat>(memory.get() + (4 * i + j) * kLanes);
+    sink += int(sum(sums[0] + sums[1] + sums[2] + sums[3]));  // or the loop would be found to be of no use
+  });
+  return num_bytes / seconds;
+}
+
+// Multiplications and additions a second, both counted, in registers.
+double arithmetic_rate() {
+  constexpr int kChains = kRegisters / kRegistersPerVector >= 32 ? 12 : kRegisters / kRegistersPerVector / 2;
+  constexpr int64_t kSteps = 1 << 20;
+  std::atomic<int> sink{0};
+  int num_threads = 0;
+  const double seconds = best_time([&](const Team& team) {
+    vfloat chains[kChains];
+    for (int i = 0; i < kChains; i++) chains[i] = broadcast(float(i));
+    const vfloat factor = broadcast(0.999f), addend = broadcast(0.001f);
+    for (int64_t step = 0; step < kSteps; step++) {
+#pragma GCC unroll 12
+      for (int i = 0; i < kChains; i++) chains[i] = chains[i] * factor + addend;
+    }
+    for (int i = 1; i < kChains; i++) chains[0] += chains[i];
+    sink += int(sum(chains[0]));
+    if (team.index == 0) num_threads = team.size;
+  });
+  return 2.0 * kSteps * kChains * kLanes * num_threads / seconds;
+}
+
+}  // namespace
+
+void bind_limits(nb::module_& m) {
+  m.def("read_rate", &read_rate, nb::arg("num_bytes"));
+  m.def("arithmetic_rate", &arithmetic_rate);
+}
+
+}  // namespace mtplx
