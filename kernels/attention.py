@@ -1,4 +1,4 @@
-"""Attention of a ragged batch, the rows of many sequences in one call: the reference in MLX's own operations, and a front.
+"""Attention of a ragged batch, the rows of many sequences in one call: a front, and the reference in plain MLX.
 
 Knows buffers of keys and values by position. Knows no cache that owns them and no model.
 """
@@ -55,7 +55,7 @@ def ragged_attention(
 
     Args:
         queries: [T, H, D] or [T, H, 1, D], for the segments' rows one after the other.
-        keys: for each segment [1, KV heads, capacity, D]; with `values` [1, KV heads, capacity, D'], float32 or float16.
+        keys: for each segment [1, KV heads, capacity, D], float32 or float16; `values` [1, KV heads, capacity, D'] too.
             They must reach from the first key that a row sees to the last row.
         scale: factor of the queries.
         new_keys: [T, KV heads, D] or [T, KV heads, 1, D], stored at their rows' positions first; with `new_values`.

@@ -1,10 +1,10 @@
 // Attention of a ragged batch: the rows of many sequences, each over its own keys and values. Knows buffers and
 // positions, and shares the work among a team; knows no MLX.
 //
-// A row at position p sees the keys max(0, p - window + 1) … p. Its softmax is exact: the greatest of all scores is found
-// first. Exponentials, and their products with values, are summed over each chunk of kChunk positions, chunks counted
-// from position 0, and the sums of chunks are added in order. So a row's bits depend on its position and the window, not
-// on other rows, on where the buffer begins, or on how the work is shared.
+// A row at position p sees the keys max(0, p - window + 1) … p. Its softmax is exact: the greatest of all scores is
+// found first. Exponentials, and their products with values, are summed over each chunk of kChunk positions, chunks
+// counted from position 0, and the sums of chunks are added in order. So a row's bits depend on its position and the
+// window, not on other rows, on where the buffer begins, or on how the work is shared.
 //
 // Work comes in units: some rows of one sequence, with all query heads that share a key-value head. Units go in waves
 // whose scores fit a cache, and each wave in three steps with barriers between: scores of every (unit, chunk); products
@@ -24,7 +24,7 @@ void append(const AttentionShape& shape, const std::vector<AttentionSegment<Elem
             HeadRows<const float> keys, HeadRows<const float> values, const Team& team) {
   const auto copy = [](const float* from, int size, Element* to) {
     int i = 0;
-    for (; i + kLanes <= size; i += kLanes) store_floats(to + i, load<vfloat>(from + i));
+    for (; i + kLanes <= size; i += kLanes) write(load<vfloat>(from + i), to + i);
     for (; i < size; i++) to[i] = Element(from[i]);
   };
   for (const auto& segment : segments) {
@@ -78,11 +78,12 @@ class Attention {
       turn_keys(row_of(unit, segment.keys, shape_.key_size, chunk * kChunk + keys.begin), keys.begin - block,
                 keys.end - block, shape_.key_size, keys_);
       for_each_tile(unit, [&](int first, auto rows) {
-        const Visible tile = overlap({visible(unit, first, chunk).begin, visible(unit, first + rows - 1, chunk).end}, keys);
+        const Visible any{visible(unit, first, chunk).begin, visible(unit, first + rows - 1, chunk).end};
+        const Visible tile = overlap(any, keys);
         if (!tile.any()) return;
-        const int from = tile.begin / kLanes * kLanes;
-        split_vectors((tile.end - from + kLanes - 1) / kLanes, [&](int vector, auto vectors) {
-          const int key = from + vector * kLanes;
+        const int from = tile.begin / kLanes * kLanes, to = (tile.end + kLanes - 1) / kLanes * kLanes;
+        split_vectors((to - from) / kRegisterLanes, [&](int vector, auto vectors) {
+          const int key = from + vector * kRegisterLanes;
           score_tile<rows, vectors>(packed_ + int64_t(first) * shape_.key_size, keys_ + key - block, shape_.key_size,
                                     scores + first * kChunk + key);
         });
@@ -215,7 +216,9 @@ class Attention {
     }
   }
 
-  static Visible overlap(const Visible& a, const Visible& b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
+  static Visible overlap(const Visible& a, const Visible& b) {
+    return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+  }
 
   static Visible visible(int64_t begin, int64_t end, int64_t chunk) {
     return {int(std::clamp<int64_t>(begin - chunk * kChunk, 0, kChunk)),

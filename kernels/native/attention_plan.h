@@ -19,12 +19,14 @@ struct AttentionShape {
   int window;                // 0: none
 
   int group() const { return num_heads / num_kv_heads; }
-  int64_t first_visible(int64_t position) const { return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1); }
+  int64_t first_visible(int64_t position) const {
+    return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
+  }
   bool operator==(const AttentionShape&) const = default;
 };
 
-// Rows start … stop of the batch, at `position` and after in their sequence. Its buffers are keys [KV heads, capacity, D]
-// and values [KV heads, capacity, D'], row 0 at position `first`.
+// Rows start … stop of the batch, at `position` and after in their sequence. Its buffers are keys
+// [KV heads, capacity, D] and values [KV heads, capacity, D'], row 0 at position `first`.
 template <typename Element>
 struct AttentionSegment {
   Element* keys;
@@ -78,8 +80,8 @@ class AttentionPlan {
   const std::vector<Wave>& waves() const { return waves_; }
   int64_t member_floats() const { return member_floats_; }
 
-  // Floats of a unit: greatest scores [chunks][rows], sums [chunks][rows], then for each chunk scores [rows][kChunk] and
-  // outputs [rows][value size], where rows and value size are filled up to whole vectors.
+  // Floats of a unit: greatest scores [chunks][rows] and sums [chunks][rows], rows filled up to whole vectors; then for
+  // each chunk scores [rows][kChunk] and outputs [rows][value size], the value size filled up.
   static int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
   int64_t output_stride() const { return padded(shape.value_size); }
   int64_t item_floats(const Unit& unit) const { return unit.num_rows * (kChunk + output_stride()); }

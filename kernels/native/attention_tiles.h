@@ -18,8 +18,9 @@ namespace mtplx {
 
 constexpr int kChunk = 128;    // keys whose exponentials and products with values are summed apart
 constexpr int kKeyBlock = 64;  // keys turned around at a time: [D][64] of the usual sizes stay in the nearest cache
+constexpr int kAhead = 64;     // keys or values: what one core waits for memory would otherwise add to what it computes
 constexpr int kTileRows = 6;   // with kTileVectors: sums in half to three quarters of the registers
-constexpr int kTileVectors = kRegisters / kRegistersPerVector >= 32 ? 4 : 1;
+constexpr int kTileVectors = kRegisters >= 32 ? 4 : 2;
 
 // Calls `visit` with a value of 1 … Max as a constant.
 template <int Max, typename Visit>
@@ -29,11 +30,12 @@ inline void with_constant(int value, Visit visit) {
   visit(std::integral_constant<int, Max>{});
 }
 
-// Calls `visit(first, count)` for parts of `count` vectors that are kTileVectors, or powers of two below, long.
+// Calls `visit(first, length)` for parts of `count` vectors: kTileVectors long while that many are left, then shorter.
 template <typename Visit>
 inline void split_vectors(int count, Visit visit) {
   int first = 0;
-  for (; count - first >= kTileVectors; first += kTileVectors) visit(first, std::integral_constant<int, kTileVectors>{});
+  constexpr std::integral_constant<int, kTileVectors> most;
+  for (; count - first >= most; first += most) visit(first, most);
   if constexpr (kTileVectors > 2)
     for (; count - first >= 2; first += 2) visit(first, std::integral_constant<int, 2>{});
   for (; first < count; first++) visit(first, std::integral_constant<int, 1>{});
@@ -41,26 +43,36 @@ inline void split_vectors(int count, Visit visit) {
 
 // Four vectors [4 keys][4] to [4][4 keys].
 inline void transpose(vfloat4 (&v)[4]) {
-  const vfloat4 a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
-  const vfloat4 c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+  const vfloat4 a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5);
+  const vfloat4 b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+  const vfloat4 c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
+  const vfloat4 d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
   v[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
   v[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
   v[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
   v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 
-// Keys [end - begin][size], which are [begin, end) of a block, to [size][kKeyBlock], each in its column. Vectors that hold
-// one of them are filled up with copies.
+// Asks for `count` values of the key or value that lies kAhead of this one.
+template <typename Element>
+inline __attribute__((always_inline)) void fetch_ahead(const Element* from, int size, int count) {
+  constexpr int kLine = 64 / sizeof(Element), kMiddleCache = 2;
+  for (int i = 0; i < count; i += kLine) __builtin_prefetch(from + kAhead * size + i, 0, kMiddleCache);
+}
+
+// Keys [end - begin][size], which are [begin, end) of a block, to [size][kKeyBlock], each in its column. Vectors that
+// hold one of them are filled up with copies.
 template <typename Element>
 inline void turn_keys(const Element* keys, int begin, int end, int size, float* to) {
   const int first = begin / kLanes * kLanes, last = (end + kLanes - 1) / kLanes * kLanes;
   for (int key = first; key < last; key += 4) {
     const Element* from[4];
     for (int i = 0; i < 4; i++) from[i] = keys + int64_t(std::clamp(key + i, begin, end - 1) - begin) * size;
+    for (int i = 0; i < 4; i++) fetch_ahead(from[i], size, size);
     int d = 0;
     for (; d + 4 <= size; d += 4) {
       vfloat4 v[4];
-      for (int i = 0; i < 4; i++) v[i] = load_four_floats(from[i] + d);
+      for (int i = 0; i < 4; i++) read(from[i] + d, v[i]);
       transpose(v);
       for (int i = 0; i < 4; i++) store(to + (d + i) * kKeyBlock + key, v[i]);
     }
@@ -69,68 +81,66 @@ inline void turn_keys(const Element* keys, int begin, int end, int size, float* 
   }
 }
 
-// Scores [Rows][kChunk] of queries [size][Rows] with keys [size][kKeyBlock].
+// Scores [Rows][kChunk] of queries [size][Rows] with Vectors registers of keys out of [size][kKeyBlock].
 template <int Rows, int Vectors>
 inline void score_tile(const float* queries, const float* keys, int size, float* scores) {
-  vfloat total[Rows][Vectors] = {};
+  vregister total[Rows][Vectors] = {};
   for (int d = 0; d < size; d++, queries += Rows, keys += kKeyBlock) {
-    vfloat k[Vectors];
+    vregister k[Vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) k[v] = load<vfloat>(keys + v * kLanes);
+    for (int v = 0; v < Vectors; v++) k[v] = load<vregister>(keys + v * kRegisterLanes);
 #pragma GCC unroll 6
-    for (int row = 0; row < Rows; row++) {
-      const vfloat q = broadcast(queries[row]);
+    for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
-      for (int v = 0; v < Vectors; v++) total[row][v] += q * k[v];
-    }
+      for (int v = 0; v < Vectors; v++) total[row][v] += queries[row] * k[v];
   }
 #pragma GCC unroll 6
   for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) store(scores + row * kChunk + v * kLanes, total[row][v]);
+    for (int v = 0; v < Vectors; v++) store(scores + row * kChunk + v * kRegisterLanes, total[row][v]);
 }
 
-// Adds Σ weight·value over `count` keys: weights [Rows][kChunk], values [count][size], to sums [Rows][stride].
-// `read` takes a vector out of the values.
-template <int Rows, int Vectors, typename Element, typename Read>
+// Adds Σ weight·value over `count` keys: weights [Rows][kChunk], values [count][size], to sums [Rows][stride], in
+// Vectors registers of columns. `take(from, to)` reads a register of values.
+template <int Rows, int Vectors, typename Element, typename Take>
 inline void weigh_tile(const float* weights, const Element* values, int count, int size, float* sums, int stride,
-                       Read read) {
-  vfloat total[Rows][Vectors];
+                       Take take) {
+  vregister total[Rows][Vectors];
 #pragma GCC unroll 6
   for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) total[row][v] = load<vfloat>(sums + row * stride + v * kLanes);
+    for (int v = 0; v < Vectors; v++) total[row][v] = load<vregister>(sums + row * stride + v * kRegisterLanes);
   for (int key = 0; key < count; key++, values += size) {
-    vfloat value[Vectors];
+    vregister value[Vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) value[v] = read(values + v * kLanes);
+    for (int v = 0; v < Vectors; v++) take(values + v * kRegisterLanes, value[v]);
+    fetch_ahead(values, size, Vectors * kRegisterLanes);
 #pragma GCC unroll 6
-    for (int row = 0; row < Rows; row++) {
-      const vfloat weight = broadcast(weights[row * kChunk + key]);
+    for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
-      for (int v = 0; v < Vectors; v++) total[row][v] += weight * value[v];
-    }
+      for (int v = 0; v < Vectors; v++) total[row][v] += weights[row * kChunk + key] * value[v];
   }
 #pragma GCC unroll 6
   for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) store(sums + row * stride + v * kLanes, total[row][v]);
+    for (int v = 0; v < Vectors; v++) store(sums + row * stride + v * kRegisterLanes, total[row][v]);
 }
 
 // weigh_tile over all columns of the values.
 template <int Rows, typename Element>
 inline void weigh_columns(const float* weights, const Element* values, int count, int size, float* sums, int stride) {
-  split_vectors(size / kLanes, [&](int first, auto vectors) {
-    weigh_tile<Rows, vectors>(weights, values + first * kLanes, count, size, sums + first * kLanes, stride,
-                              [](const Element* from) { return load_floats(from); });
+  split_vectors(size / kRegisterLanes, [&](int first, auto vectors) {
+    const int column = first * kRegisterLanes;
+    weigh_tile<Rows, vectors>(weights, values + column, count, size, sums + column, stride,
+                              [](const Element* from, vregister& to) { read(from, to); });
   });
-  if (const int tail = size % kLanes; tail != 0) {
-    const int first = size - tail;
-    weigh_tile<Rows, 1>(weights, values + first, count, size, sums + first, stride, [tail](const Element* from) {
-      vfloat v = {};
-      for (int i = 0; i < tail; i++) v[i] = float(from[i]);
-      return v;
-    });
+  if (const int tail = size % kRegisterLanes; tail != 0) {
+    const int column = size - tail;
+    weigh_tile<Rows, 1>(weights, values + column, count, size, sums + column, stride,
+                        [tail](const Element* from, vregister& to) {
+                          to = vregister{};
+                          for (int i = 0; i < tail; i++) to[i] = float(from[i]);
+                        });
   }
 }
 

