@@ -8,7 +8,7 @@ namespace mtplx {
 constexpr int kDoubleLanes = 8;
 
 typedef double vdouble __attribute__((vector_size(8 * kDoubleLanes)));
-typedef int64_t vlong __attribute__((vector_size(8 * kDoubleLanes)));
+typedef uint64_t vlong __attribute__((vector_size(8 * kDoubleLanes)));  // its sums wrap around
 typedef float vhalf __attribute__((vector_size(4 * kDoubleLanes)));  // as many floats
 
 inline vdouble load_doubles(const float* from) { return __builtin_convertvector(load<vhalf>(from), vdouble); }

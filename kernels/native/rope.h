@@ -23,7 +23,7 @@ inline void sine_cosine(const vdouble& angle, vdouble& sine, vdouble& cosine) {
   c = c * r2 + 1.0 / 24;
   c = c * r2 - 0.5;
   c = c * r2 + 1.0;
-  const vlong odd = (quarter.bits & 1) != 0;
+  const auto odd = (quarter.bits & 1) != 0;
   const vdouble a = odd ? c : s, b = odd ? s : c;
   sine = (quarter.bits & 2) != 0 ? -a : a;
   cosine = ((quarter.bits + 1) & 2) != 0 ? -b : b;

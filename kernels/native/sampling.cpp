@@ -65,7 +65,12 @@ struct Scratch {
   Candidates candidates;
   BorderSearch search;
 };
-thread_local Scratch scratch;
+
+// Not inline: a compiler that sees whose memory it is asks for its place at every access.
+[[gnu::noinline]] Scratch& scratch_of_thread() {
+  thread_local Scratch scratch;
+  return scratch;
+}
 
 inline vdouble weights_of(const vdouble& logits, float peak, double temperature) {
   return exponential((logits - double(peak)) * (1.0 / temperature));
@@ -92,15 +97,14 @@ float logit_of(double weight, float peak, double temperature) {
 
 // No token below this logit is kept. As many spans as top_k reach it, so as many tokens do. And tokens of at most
 // (1 - top_p) / V of the whole weight have together less than top-p drops.
-float find_floor(std::span<const float> logits, const Cuts& cuts, float peak, const std::vector<float>& span_peaks,
-                 double* total) {
+float find_floor(std::span<const float> logits, const Cuts& cuts, float peak, Scratch& scratch, double* total) {
   float floor = -kInfinity;
   if (cuts.min_p > 0) floor = logit_of(cuts.min_p, peak, cuts.temperature);
   floor = std::max(floor, float(peak - kLowestExponent * cuts.temperature));
   if (cuts.top_k > 0) {
-    if (size_t(cuts.top_k) > span_peaks.size()) return floor;
+    if (size_t(cuts.top_k) > scratch.span_peaks.size()) return floor;
     auto& ordered = scratch.ordered_peaks;
-    ordered.assign(span_peaks.begin(), span_peaks.end());
+    ordered = scratch.span_peaks;
     const auto last = ordered.begin() + cuts.top_k - 1;
     std::nth_element(ordered.begin(), last, ordered.end(), std::greater<>());
     return std::max(floor, *last);
@@ -135,8 +139,8 @@ void collect(std::span<const float> logits, float floor, float peak, double temp
 }
 
 template <typename Measure>
-void cut(Candidates& candidates, double enough, Measure measure) {
-  const Border border = scratch.search.find(candidates, enough, measure);
+void cut(Candidates& candidates, BorderSearch& search, double enough, Measure measure) {
+  const Border border = search.find(candidates, enough, measure);
   candidates.filter([&](int i) {
     const float logit = candidates.logits[i];
     return (logit > border.logit) | ((logit == border.logit) & (candidates.tokens[i] <= border.token));
@@ -160,7 +164,7 @@ SparseDistribution normalised(std::span<const int32_t> tokens, std::span<const d
 }  // namespace
 
 Greedy greedy(std::span<const float> logits) {
-  auto& span_peaks = scratch.span_peaks;
+  auto& span_peaks = scratch_of_thread().span_peaks;
   const Peak peak = find_peak(logits, span_peaks);
   const auto span = std::find(span_peaks.begin(), span_peaks.end(), peak.value) - span_peaks.begin();
   const auto at = std::find(logits.begin() + span * kSpan, logits.end(), peak.value);
@@ -168,18 +172,19 @@ Greedy greedy(std::span<const float> logits) {
 }
 
 SparseDistribution cut_distribution(std::span<const float> logits, const Cuts& cuts) {
-  auto& span_peaks = scratch.span_peaks;
-  auto& candidates = scratch.candidates;
-  const Peak peak = find_peak(logits, span_peaks);
+  Scratch& scratch = scratch_of_thread();
+  Candidates& candidates = scratch.candidates;
+  const Peak peak = find_peak(logits, scratch.span_peaks);
   if (peak.has_nan || !std::isfinite(peak.value)) throw std::invalid_argument("the logits have no finite maximum");
   double total = 0;
-  const float floor = find_floor(logits, cuts, peak.value, span_peaks, &total);
-  collect(logits, floor, peak.value, cuts.temperature, span_peaks, candidates);
+  const float floor = find_floor(logits, cuts, peak.value, scratch, &total);
+  collect(logits, floor, peak.value, cuts.temperature, scratch.span_peaks, candidates);
   if (cuts.min_p > 0) candidates.filter([&](int i) { return candidates.weights[i] >= cuts.min_p; });
-  if (cuts.top_k > 0 && cuts.top_k < candidates.size()) cut(candidates, cuts.top_k, [](int) { return 1.0; });
+  if (cuts.top_k > 0 && cuts.top_k < candidates.size())
+    cut(candidates, scratch.search, cuts.top_k, [](int) { return 1.0; });
   if (cuts.top_p < 1) {
     if (total == 0) total = total_of(candidates.weights);
-    cut(candidates, cuts.top_p * total, [&](int i) { return candidates.weights[i]; });
+    cut(candidates, scratch.search, cuts.top_p * total, [&](int i) { return candidates.weights[i]; });
   }
   return normalised(candidates.tokens, candidates.weights);
 }
