@@ -5,6 +5,7 @@ The weights are scaled so that greedy text wanders instead of repeating itself, 
 
 import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from mtplx.engine.text.token_bytes import byte_alphabet
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+EOS = SPECIAL_TOKENS.index("<|im_end|>")
 MERGES = (("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("a", "n"), ("an", "d"), ("Ġ", "a"), ("e", "r"))
 VOCAB_SIZE = 256 + len(MERGES) + len(SPECIAL_TOKENS) + 29  # 296: a few rows more than tokens, as real models have
 CHAT_TEMPLATE = (
@@ -41,6 +43,26 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3": TRANSFORMER,
     "gemma3_text": TRANSFORMER
     | {"num_hidden_layers": 6, "sliding_window": 8, "sliding_window_pattern": 3, "query_pre_attn_scalar": 16},
+    "gemma3n": {
+        "text_config": TRANSFORMER
+        | {
+            "model_type": "gemma3n_text",
+            "num_hidden_layers": 6,
+            "num_kv_shared_layers": 2,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+            "sliding_window": 8,
+            "rope_local_base_freq": 10000.0,
+            "vocab_size_per_layer_input": VOCAB_SIZE,
+            "hidden_size_per_layer_input": 8,
+            "final_logit_softcapping": 30.0,
+            "activation_sparsity_pattern": [0.5] + [0.0] * 5,
+            "altup_num_inputs": 2,
+            "altup_coef_clip": 120.0,
+            "altup_correct_scale": True,
+            "altup_active_idx": 0,
+            "laurel_rank": 4,
+        }
+    },
     "mamba2": {
         "num_heads": 4,
         "head_dim": 16,
@@ -79,26 +101,42 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny_model_folder(folder: Path, model_type: str, *, seed: int = 0) -> Path:
-    """Write a model of this type, one of CONFIGS, into a new folder below `folder`; returns that folder."""
+def tiny_model_folder(folder: Path, model_type: str, config: Mapping[str, Any] | None = None, *, seed: int = 0) -> Path:
+    """Write a model of this type into a new folder below `folder`; returns that folder. It is one of CONFIGS, if no
+    other config is given."""
     path = folder / f"tiny-{model_type}-{seed}"
     path.mkdir()
-    config = CONFIGS[model_type] | {"model_type": model_type, "eos_token_id": SPECIAL_TOKENS.index("<|im_end|>")}
-    (path / "config.json").write_text(json.dumps(config))
-    module = importlib.import_module(f"mlx_lm.models.{model_type}")
-    weights = random_weights(module.Model(module.ModelArgs.from_dict(config)), seed)
+    named = {"model_type": model_type, "eos_token_id": EOS, **(CONFIGS[model_type] if config is None else config)}
+    (path / "config.json").write_text(json.dumps(named))
+    weights = dict(tree_flatten(tiny_model(model_type, config, seed=seed).parameters()))
     mx.save_safetensors(str(path / "model.safetensors"), weights, metadata={"format": "mlx"})
     write_tokenizer(path)
     return path
+
+
+def tiny_model(model_type: str, config: Mapping[str, Any] | None = None, *, seed: int = 0) -> nn.Module:
+    """The same model in memory alone."""
+    module = importlib.import_module(f"mlx_lm.models.{model_type}")
+    settings = {"model_type": model_type, **(CONFIGS[model_type] if config is None else config)}
+    model: nn.Module = module.Model(module.ModelArgs.from_dict(settings))
+    model.load_weights(list(random_weights(model, seed).items()))
+    return model
 
 
 def random_weights(model: nn.Module, seed: int) -> dict[str, mx.array]:
     """Weights for all of the model's parameters, by name."""
     key = mx.random.key(seed)
     weights = {}
-    for name, initial in tree_flatten(model.parameters()):
+    parameters = tree_flatten(model.parameters())
+    tied = not any("lm_head" in name for name, _ in parameters)
+    for name, initial in parameters:
         key, own = mx.random.split(key)
         weights[name] = _random_like(name, initial, own)
+        # A large embedding that is the head too answers each token with itself; the logits keep their size.
+        if tied and name.endswith("embed_tokens.weight"):
+            weights[name] *= 0.1
+        elif tied and name.endswith("model.norm.weight"):
+            weights[name] *= 10.0
     return weights
 
 

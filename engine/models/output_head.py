@@ -14,39 +14,55 @@ Select = Callable[[mx.array], mx.array]
 
 
 class OutputHead:
-    """A hook before the head of one model."""
+    """The head of one model, behind hooks that all `OutputHead`s of the model share."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._select: Select | None = None
-        self._selected = False
+        self._hooks: list[_Hook] = []
         for name, module in model.named_modules():
             if name.rpartition(".")[2] == "lm_head":
-                self._hook(module, "__call__")
+                self._hooks.append(_hooked(module, "__call__"))
             elif isinstance(module, nn.Embedding | nn.QuantizedEmbedding):
-                self._hook(module, "as_linear")
+                self._hooks.append(_hooked(module, "as_linear"))
 
     @contextmanager
     def selecting(self, select: Select) -> Iterator[None]:
         """Within, the head sees `select(hidden)` instead of the hidden states."""
-        self._select, self._selected = select, False
+        for hook in self._hooks:
+            hook.select, hook.has_selected = select, False
         try:
             yield
         finally:
-            self._select = None
+            for hook in self._hooks:
+                hook.select = None
 
     def select_after(self, logits: mx.array, select: Select) -> mx.array:
-        """The logits of the selected rows: they are already, unless the model's head escaped the hook."""
-        return logits if self._selected else select(logits)
+        """The logits of the selected rows: they are already, unless the model's head escaped the hooks."""
+        return logits if any(hook.has_selected for hook in self._hooks) else select(logits)
 
-    def _before(self, hidden: mx.array) -> mx.array:
-        if self._select is None:
+
+class _Hook:
+    """Stands before a product, and lets everything through while there is nothing to select."""
+
+    def __init__(self) -> None:
+        self.select: Select | None = None
+        self.has_selected = False
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        if self.select is None:
             return hidden
-        self._selected = True
-        return self._select(hidden)
+        self.has_selected = True
+        return self.select(hidden)
 
-    def _hook(self, module: nn.Module, method: str) -> None:
-        # A subclass made for the occasion keeps the module's place, parameters and type as mlx-lm and others see them.
-        kind = type(module)
-        product = getattr(kind, method)
-        hooked = {method: lambda module, hidden: product(module, self._before(hidden))}
-        module.__class__ = type(kind.__name__, (kind,), hooked)
+
+def _hooked(module: nn.Module, method: str) -> _Hook:
+    """The hook before the product that is this module's `method`, put there if there is none yet."""
+    # A subclass made for the occasion keeps the module's place, parameters and type as mlx-lm and others see them.
+    kind = type(module)
+    present = getattr(kind, "output_hook", None)
+    if isinstance(present, _Hook):
+        return present
+    hook = _Hook()
+    product = getattr(kind, method)
+    hooked = {method: lambda module, hidden: product(module, hook(hidden)), "output_hook": hook}
+    module.__class__ = type(kind.__name__, (kind,), hooked)
+    return hook
