@@ -65,13 +65,14 @@ class RowView:
         self._layer = layer
         self.num_writes = 0
         self.num_reads = 0
+        self.mask_fits = True
 
     @property
     def offset(self) -> mx.array:
         return self._batch.positions
 
     def make_mask(self, num_rows: int, return_array: bool = False, window_size: int | None = None) -> RowMask:
-        return RowMask(window_size)
+        return RowMask(window_size or self._window)
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Store rows [T, H, 1, D] in their sequences' buffers. Attention reads them there."""
@@ -84,11 +85,17 @@ class RowView:
     def attend(self, queries: mx.array, mask: RowMask | None, **options: Any) -> mx.array:
         """Attention of the rows [T, H, 1, D], each over its own sequence; `options` go to MLX's attention."""
         self.num_reads += 1
+        # mlx-lm's rotating caches mask a chunk by the one window and a single row by the other.
+        self.mask_fits = mask is None or self._window in (None, mask.window)
         outputs = [
             _attend(self._buffer(segment), _as_sequence(queries[segment.start : segment.stop]), segment, mask, options)
             for segment in self._batch.segments
         ]
         return _as_rows(outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=2))
+
+    @property
+    def _window(self) -> int | None:
+        return self._buffer(self._batch.segments[0]).window
 
     def _buffer(self, segment: Segment) -> KeyValueBuffer:
         return segment.cache.layers[self._layer]

@@ -13,6 +13,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.models.row_target import RowTarget
+from mtplx.engine.models.running import run_a_round
 from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Target
 
@@ -35,9 +36,13 @@ def self_drafter(model: nn.Module, target: Target, num_layers: int | None = None
     def layer_caches() -> list[Any]:
         return make_prompt_cache(model)[:num_kept]
 
-    if target.way == "rows":
-        return ModelDrafter("self", RowTarget(shallow, layer_caches()))
-    return ModelDrafter("self", SequentialTarget(shallow, layer_caches))
+    cut: Target
+    try:
+        cut = RowTarget(shallow, layer_caches()) if target.way == "rows" else SequentialTarget(shallow, layer_caches)
+        run_a_round(cut)
+    except Exception as error:  # models fail in their own ways when layers are missing
+        raise NoSelfDrafterError(f"its first {num_kept} layers do not run alone ({error})") from error
+    return ModelDrafter("self", cut)
 
 
 def first_layers(model: nn.Module, num_layers: int) -> tuple[nn.Module, int]:

@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from mtplx.engine.cache import RowCache
 from mtplx.engine.models.output_head import OutputHead
@@ -57,6 +58,8 @@ class RowTarget:
             logits = self._model(row_batch.tokens, cache=views)
         if any(view.num_writes != 1 or view.num_reads != 1 for view in views):
             raise NotByRowsError("not every layer attends to its own cache in the usual way")
+        if not all(view.mask_fits for view in views):
+            raise NotByRowsError("a layer masks another window than its cache keeps")
         return self._head.select_after(logits, select)[:, 0]
 
 
@@ -80,8 +83,6 @@ def logit_rows(row_batch: RowBatch, batch: Sequence[Rows]) -> mx.array:
 
 def _window(cache: Any) -> int | None:
     """The window of the layer that keeps this mlx-lm cache; None for full attention."""
-    from mlx_lm.models.cache import KVCache, RotatingKVCache
-
     if type(cache) is KVCache:
         return None
     if type(cache) is RotatingKVCache and cache.keep == 0:

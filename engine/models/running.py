@@ -1,7 +1,6 @@
 """Which way a model runs. Knows the check that decides: rows must equal mlx-lm's own forward on this very model."""
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -9,6 +8,7 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
+from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.row_target import NotByRowsError, RowTarget
 from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows, Target
@@ -16,52 +16,80 @@ from mtplx.engine.types import Logits
 
 logger = logging.getLogger(__name__)
 
-LayerCaches = Callable[[], list[Any]]
+_WIDEST_PROBED_WINDOW = 64
 
-# Two sequences that share forwards, each fed in two steps: what a layer must get right to run by rows.
-_PROBE = (((3, 5), (7,)), ((11,), (13,)))
+Probe = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
-def make_target(model: nn.Module, make_layer_caches: LayerCaches | None = None) -> Target:
+def make_target(model: nn.Module) -> Target:
     """The target for an mlx-lm model: by rows if they equal its own forward, else one sequence at a time.
 
-    `make_layer_caches` overrides what mlx-lm would make, for models that are only a part of another.
+    Raises ModelLoadError when the model runs neither way.
     """
-    make = make_layer_caches or (lambda: make_prompt_cache(model))
+
+    def layer_caches() -> list[Any]:
+        caches: list[Any] = make_prompt_cache(model)
+        return caches
+
+    target: Target
     try:
-        target = RowTarget(model, make())
-        _check_rows(target, model, make)
-        return target
+        target = RowTarget(model, layer_caches())
+        _check_rows(target, model)
     except NotByRowsError as reason:
         logger.info("this model runs one sequence at a time: %s", reason)
-        return SequentialTarget(model, make)
+        target = SequentialTarget(model, layer_caches)
+        try:
+            run_a_round(target)
+        except Exception as error:  # mlx-lm's models fail in their own ways
+            raise ModelLoadError(f"mlx-lm can't run this model: {error}; name another one") from error
+    return target
 
 
-def _check_rows(target: RowTarget, model: nn.Module, make: LayerCaches) -> None:
-    """Raises NotByRowsError unless rows give what mlx-lm's forward gives."""
+def run_a_round(target: Target) -> None:
+    """Forward a few rows, keep one of them, and go on from there. Raises whatever keeps the model from that."""
+    cache = target.new_cache()
+    target.forward([Rows(cache, (3, 5), 2)])
+    cache.commit(1)
+    target.forward([Rows(cache, (7,), 1)])
+
+
+def _check_rows(target: RowTarget, model: nn.Module) -> None:
+    """Raises NotByRowsError unless a few rows give what mlx-lm's forward gives.
+
+    They go past the narrowest window only if it is of 64 rows or fewer. What a model does beyond that, as with scales
+    that change at some position, is not looked at; but no layer may mask a window that isn't its cache's.
+    """
+    probe = _probe(target)
     try:
-        by_rows = _run_rows(target)
+        by_rows = _run_rows(target, probe)
+        stock = [model(mx.array([[*first, *second]]), cache=make_prompt_cache(model))[0] for first, second in probe]
     except NotByRowsError:
         raise
     except Exception as error:  # models fail in their own ways when a row is not what they expect
         raise NotByRowsError(f"it fails on flattened rows ({error})") from error
-    for tokens, logits in zip(_PROBE, by_rows, strict=True):
-        stock = model(mx.array([token for part in tokens for token in part])[None], cache=make())[0]
+    for logits, expected in zip(by_rows, stock, strict=True):
         # Kernels may change with the shape, so rounding may carry logits apart, in half precision visibly.
-        tolerance = 5e-2 if stock.dtype in (mx.float16, mx.bfloat16) else 1e-3
-        expected = np.array(stock.astype(mx.float32))
-        difference = np.abs(logits - expected).max() / np.abs(expected).max()
+        tolerance = 5e-2 if expected.dtype in (mx.float16, mx.bfloat16) else 1e-3
+        difference = float(mx.abs(mx.array(logits) - expected).max() / mx.abs(expected).max())
         if not difference <= tolerance:
             raise NotByRowsError(f"its logits by rows differ from mlx-lm's, by {difference:.1e} of their size")
 
 
-def _run_rows(target: RowTarget) -> list[Logits]:
-    caches = [target.new_cache() for _ in _PROBE]
-    parts: list[list[Logits]] = [[] for _ in _PROBE]
+def _probe(target: RowTarget) -> Probe:
+    """Two sequences that share forwards, each fed in two steps: what a layer must get right to run by rows."""
+    windows = [layer.window for layer in target.new_cache().layers if layer.window is not None]
+    narrowest = min(windows, default=0)
+    past_it = range(narrowest) if narrowest <= _WIDEST_PROBED_WINDOW else ()
+    return ((3, 5, *(token % 16 for token in past_it)), (7,)), ((11,), (13,))
+
+
+def _run_rows(target: RowTarget, probe: Probe) -> list[Logits]:
+    caches = [target.new_cache() for _ in probe]
+    parts: list[list[Logits]] = [[] for _ in probe]
     for step in range(2):
-        batch = [Rows(cache, tokens[step], len(tokens[step])) for cache, tokens in zip(caches, _PROBE, strict=True)]
+        batch = [Rows(cache, tokens[step], len(tokens[step])) for cache, tokens in zip(caches, probe, strict=True)]
         for part, logits in zip(parts, target.forward(batch), strict=True):
             part.append(logits)
-        for cache, tokens in zip(caches, _PROBE, strict=True):
+        for cache, tokens in zip(caches, probe, strict=True):
             cache.commit(len(tokens[step]))
     return [np.concatenate(part) for part in parts]

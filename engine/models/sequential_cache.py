@@ -23,21 +23,22 @@ class WindowCache:
         self.max_size = window
         self.offset = 0
         self._buffer = KeyValueBuffer(window)
+        self._first_seen = 0
 
     @property
     def state(self) -> tuple[mx.array | None, mx.array | None]:
         return self._buffer.keys, self._buffer.values
 
-    @property
-    def nbytes(self) -> int:
-        return self._buffer.num_bytes
-
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Store rows [1, H, n, D]; give all rows that the first of them sees, and the new ones."""
-        start = self._buffer.first_visible(self.offset)
+        self._first_seen = self._buffer.first_visible(self.offset)
         self._buffer.write(self.offset, keys, values)
         self.offset += keys.shape[2]
-        return self._buffer.read(start, self.offset)
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """What the last update gave, for a later layer that shares this one's rows."""
+        return self._buffer.read(self._first_seen, self.offset)
 
     def make_mask(
         self, num_rows: int, window_size: int | None = None, return_array: bool = False
@@ -75,10 +76,6 @@ class SequentialCache:
     @property
     def num_uncommitted(self) -> int:
         return len(self._uncommitted)
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(leaf.nbytes for leaf in _leaves(self.layers))
 
     @property
     def arrays(self) -> list[Any]:

@@ -1,0 +1,104 @@
+"""A model runs by rows only where that gives what mlx-lm's own forward gives, and must run one way or the other."""
+
+import mlx.core as mx
+import pytest
+from mlx_lm.models import gemma3_text, llama
+from mlx_lm.models.cache import KVCache
+
+from mtplx.engine.drafters.layer_skip import NoSelfDrafterError, self_drafter
+from mtplx.engine.errors import ModelLoadError
+from mtplx.engine.models.running import make_target
+from tests.tiny_models import CONFIGS, TRANSFORMER, tiny_model
+
+WINDOW = CONFIGS["gemma3_text"]["sliding_window"]
+
+
+def test_an_attention_of_the_models_own_keeps_it_from_running_by_rows() -> None:
+    config = TRANSFORMER | {"query_pre_attn_scalar": 16.0}
+    assert make_target(tiny_model("gemma2", config)).way == "sequential"
+
+
+class Shifted(llama.Model):
+    """Mixes each token with the one before it, which rows do not see."""
+
+    def __call__(self, inputs: mx.array, cache: object = None) -> mx.array:
+        logits = super().__call__(inputs, cache)
+        return logits + 0.1 * mx.pad(logits, [(0, 0), (1, 0), (0, 0)])[:, :-1]
+
+
+def test_logits_that_come_out_otherwise_keep_a_model_from_running_by_rows() -> None:
+    """Nothing about such a model looks unusual: only comparing its logits tells."""
+    model = tiny_model("llama")
+    assert make_target(model).way == "rows"
+    model.__class__ = Shifted
+    assert make_target(model).way == "sequential"
+
+
+class ShortSighted(gemma3_text.Model):
+    """Is another model on texts longer than its window."""
+
+    def __call__(self, inputs: mx.array, cache: object = None) -> mx.array:
+        logits = super().__call__(inputs, cache)
+        return logits[..., ::-1] if inputs.shape[1] > WINDOW else logits
+
+
+def test_a_narrow_window_is_looked_past() -> None:
+    model = tiny_model("gemma3_text")
+    model.__class__ = ShortSighted
+    assert make_target(model).way == "sequential"
+
+
+@pytest.mark.parametrize("window", [8, 512])
+def test_a_mask_of_another_window_than_the_caches_keeps_a_model_from_running_by_rows(window: int) -> None:
+    """plamo3 masks one row more than its caches keep, whether its window is narrow enough to be looked past or not."""
+    config = TRANSFORMER | {"window_size": window, "sliding_window_pattern": 3}
+    assert make_target(tiny_model("plamo3", config)).way == "sequential"
+
+
+def test_a_wide_window_is_no_reason_to_run_one_sequence_at_a_time() -> None:
+    assert make_target(tiny_model("gemma3_text", CONFIGS["gemma3_text"] | {"sliding_window": 512})).way == "rows"
+
+
+class Unable(llama.Model):
+    def __call__(self, inputs: mx.array, cache: object = None) -> mx.array:
+        raise ValueError("this architecture lacks a part")
+
+
+def test_a_model_that_runs_neither_way_is_refused_at_load() -> None:
+    model = tiny_model("llama")
+    model.__class__ = Unable
+    with pytest.raises(ModelLoadError, match="lacks a part"):
+        make_target(model)
+
+
+class Whole:
+    def __deepcopy__(self, memo: object) -> None:
+        """No copy is like it."""
+
+
+class Unforgiving(KVCache):
+    """Of a kind that cannot be shortened, and of no use once it has been brought back to what it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Whole()
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        if not isinstance(self.part, Whole):
+            raise ValueError("this cache has been broken")
+        return super().update_and_fetch(keys, values)
+
+
+def test_a_model_that_cannot_go_back_is_refused_at_load() -> None:
+    model = tiny_model("llama")
+    model.make_cache = lambda: [Unforgiving() for _ in model.layers]
+    with pytest.raises(ModelLoadError, match="has been broken"):
+        make_target(model)
+
+
+def test_a_model_whose_first_layers_do_not_run_alone_has_no_self_drafter() -> None:
+    """baichuan_m1 asks the cache of its first layer with full attention, wherever that is, for a mask."""
+    config = TRANSFORMER | {"sliding_window": 8, "sliding_window_layers": [0, 1], "conv_window": 2}
+    model = tiny_model("baichuan_m1", config)
+    with pytest.raises(NoSelfDrafterError, match="first 1 layers do not run alone"):
+        self_drafter(model, make_target(model), 1)
