@@ -23,14 +23,14 @@ ASSUMED_CONTEXT_LENGTH = 8192
 def load_folder(path: Path, *, model_id: str) -> LoadedModel:
     """Load the folder at `path`. Raises ModelLoadError when a part is missing, damaged or not supported by mlx-lm."""
     config = _read_config(path)
-    model = _load_weights(path)
+    model = _load_weights(path, config)
     return LoadedModel(
         id=model_id,
         source=str(path),
         architecture=config["model_type"],
         quantization=describe_precision(model),
         context_length=_context_length(path, config),
-        vocab_size=_text_settings(config)["vocab_size"],
+        vocab_size=_text_settings(config).get("vocab_size") or _num_embeddings(model),  # mlx-lm has defaults
         model=model,
         tokenizer=_load_tokenizer(path, config),
     )
@@ -46,16 +46,16 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ModelLoadError(f"{file} isn't valid JSON ({error}); download it again") from error
     if "model_type" not in config:
         raise ModelLoadError(f"{file} names no model_type; mlx-lm needs it to choose the architecture")
-    if "vocab_size" not in _text_settings(config):
-        raise ModelLoadError(f"{file} gives no vocab_size; convert the model with mlx_lm.convert")
     return config
 
 
-def _load_weights(path: Path) -> nn.Module:
+def _load_weights(path: Path, config: dict[str, Any]) -> nn.Module:
     if not any(path.glob("model*.safetensors")):
         raise ModelLoadError(f"{path} holds no model*.safetensors; convert the model with mlx_lm.convert")
+    # Some folders write null for a text_config that they don't have, and mlx-lm takes that for a mapping.
+    instead: dict[str, Any] = {"text_config": {}} if config.get("text_config", {}) is None else {}
     try:
-        model: nn.Module = load_model(path, lazy=True)[0]
+        model: nn.Module = load_model(path, lazy=True, model_config=instead)[0]
         if float_type() == mx.float32:
             model.set_dtype(mx.float32)
         mx.eval(model.parameters())
@@ -88,5 +88,11 @@ def _context_length(path: Path, config: dict[str, Any]) -> int:
 
 def _text_settings(config: dict[str, Any]) -> dict[str, Any]:
     """The settings of the language model, which models of several senses keep apart."""
-    text_settings: dict[str, Any] = config.get("text_config", {})
+    text_settings: dict[str, Any] = config.get("text_config") or {}
     return config | text_settings
+
+
+def _num_embeddings(model: nn.Module) -> int:
+    """Rows of the largest embedding, which is that of the tokens."""
+    kinds = nn.Embedding | nn.QuantizedEmbedding
+    return max(int(module["weight"].shape[0]) for module in model.modules() if isinstance(module, kinds))

@@ -83,7 +83,6 @@ def test_a_folder_lacking_a_part_is_refused_by_that_part(tmp_path: Path) -> None
     [
         ("{", "isn't valid JSON"),
         ('{"vocab_size": 9}', "names no model_type"),
-        ('{"model_type": "llama"}', "gives no vocab_size"),
         ('{"model_type": "abacus", "vocab_size": 9}', "Model type abacus not supported"),
     ],
 )
@@ -91,6 +90,19 @@ def test_a_folder_with_a_bad_config_is_refused(config: str, complaint: str, tmp_
     path = tiny_model_folder(tmp_path, "llama")
     (path / "config.json").write_text(config)
     assert complaint in refusal(str(path))
+
+
+def test_a_vocabulary_that_the_config_does_not_tell_is_the_models_own(tmp_path: Path) -> None:
+    """As for fine-tunes whose config tells only what differs from the defaults of their architecture."""
+    config = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "intermediate_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "text_config": None,
+    }
+    assert load_model(str(tiny_model_folder(tmp_path, "starcoder2", config))).vocab_size == 49152
 
 
 def test_damaged_weights_are_refused(tmp_path: Path) -> None:
