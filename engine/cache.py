@@ -26,9 +26,6 @@ class SequenceCache(Protocol):
     @property
     def num_uncommitted(self) -> int: ...
 
-    @property
-    def num_bytes(self) -> int: ...
-
     def commit(self, num_rows: int) -> None:
         """Keep the first `num_rows` uncommitted rows, drop the rest. Raises CacheStateError if there are fewer."""
         ...
@@ -52,12 +49,6 @@ class KeyValueBuffer:
         self.first = 0
         self.keys: mx.array | None = None  # [1, H, capacity, D]
         self.values: mx.array | None = None  # [1, H, capacity, D']
-
-    @property
-    def num_bytes(self) -> int:
-        if self.keys is None or self.values is None:
-            return 0
-        return self.keys.nbytes + self.values.nbytes
 
     def write(self, position: int, keys: mx.array, values: mx.array) -> None:
         """Store rows [1, H, n, D] at `position` and after."""
@@ -100,10 +91,6 @@ class RowCache:
         self.layers = [KeyValueBuffer(window) for window in windows]
         self.num_committed = 0
         self.num_uncommitted = 0
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(layer.num_bytes for layer in self.layers)
 
     @property
     def end(self) -> int:

@@ -27,10 +27,6 @@ class TabularCache:
     def num_uncommitted(self) -> int:
         return len(self.tokens) - self.num_committed
 
-    @property
-    def num_bytes(self) -> int:
-        return len(self.tokens)
-
     def commit(self, num_rows: int) -> None:
         check_commit(num_rows, self.num_uncommitted)
         self.num_committed += num_rows
