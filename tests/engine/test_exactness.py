@@ -19,18 +19,19 @@ from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Request, SamplingParams
-from tests.engine.decoding import MistakenOracle, begin, decode, step
-from tests.tiny_models import CONFIGS, VOCAB_SIZE, tiny_model_folder
+from tests.engine.decoding import MistakenOracle, begin, decode, decode_together, step
+from tests.tiny_models import CONFIGS, EOS, VOCAB_SIZE, tiny_model_folder
 
 BY_ROWS = ("llama", "qwen3", "gemma3_text")
 PROMPT = (40, 41, 42, 43, 50, 40, 41, 42, 43, 51, 40, 41)  # repeats, so that n-grams match
-GREEDY = SamplingParams(temperature=0.0)
+NEVER_ENDING = {EOS: -100.0}  # random models would stop at any time
+GREEDY = SamplingParams(temperature=0.0, logit_bias=NEVER_ENDING)
 PROCESSED = SamplingParams(
     temperature=0.0,
     repetition_penalty=1.3,
     presence_penalty=0.5,
     frequency_penalty=-0.4,
-    logit_bias={40: 3.0, 41: 2.0, 7: -100.0},
+    logit_bias={40: 3.0, 41: 2.0, 7: -100.0} | NEVER_ENDING,
 )
 
 
@@ -58,8 +59,10 @@ def test_greedy_text_is_the_same_at_every_depth_and_with_every_drafter(
 ) -> None:
     speculator = make_speculator(models[kind], self_draft_layers=1)
     expected, _ = decode(speculator, request(sampling=sampling))
+    assert len(expected) == 24
     assert len(set(expected)) > 4  # the text is not degenerate
-    for drafter in ("ngram", "self"):
+    assert ("self" in speculator.drafters) == (kind != "gemma3n")  # whose layers share caches
+    for drafter in speculator.drafters:
         for depth in (1, 3, 8):
             tokens, sequence = decode(speculator, request(depth, drafter, sampling))
             assert tokens == expected, (drafter, depth)
@@ -75,6 +78,7 @@ def test_partly_accepted_drafts_change_nothing(
 ) -> None:
     plain = make_speculator(models[kind])
     expected, _ = decode(plain, request(sampling=sampling, max_tokens=40))
+    assert len(expected) == 40
     oracle = MistakenOracle(expected, chance=0.3, vocab_size=VOCAB_SIZE)
     speculator = Speculator(plain.target, {"oracle": oracle}, models[kind].tokenizer)
     tokens, sequence = decode(speculator, request(depth, "oracle", sampling, max_tokens=40))
@@ -114,6 +118,41 @@ def assert_same_rows(speculated: object, expected: object, plain: Speculator) ->
     assert abs(a - b).max() < 1e-3 * abs(b).max()
     speculated.rollback()
     expected.rollback()
+
+
+@pytest.mark.parametrize("way", ["rows", "sequential"])
+def test_caches_stay_exact_after_a_window_has_let_go_of_hundreds_of_rows(
+    models: dict[str, LoadedModel], way: str
+) -> None:
+    loaded = models["gemma3_text"]
+    target = make_target(loaded.model) if way == "rows" else SequentialTarget(loaded.model, loaded.model.make_cache)
+    plain = Speculator(target, {}, loaded.tokenizer)
+    prompt = tuple((5 + 37 * place) % 250 for place in range(250))
+    expected, _ = decode(plain, Request("test", prompt, 50, GREEDY))
+    oracle = MistakenOracle(expected, chance=0.3, vocab_size=VOCAB_SIZE)
+    speculator = Speculator(target, {"oracle": oracle}, loaded.tokenizer)
+    speculated = begin(speculator, Request("test", prompt, 50, GREEDY, depth=5, drafter="oracle"))
+    never_drafted = begin(plain, Request("test", prompt, 50, GREEDY))
+    while speculated.reason is None:
+        step(speculator, speculated)
+        while never_drafted.num_output < speculated.num_output:
+            step(plain, never_drafted)
+        assert_same_rows(speculated.cache, never_drafted.cache, plain)
+    assert speculated.tokens[len(prompt) :] == expected
+    assert speculated.speculation.num_accepted < speculated.speculation.num_drafted
+
+
+def test_sequences_that_share_a_forward_say_what_they_say_alone(models: dict[str, LoadedModel]) -> None:
+    speculator = make_speculator(models["llama"], self_draft_layers=1)
+    requests = [
+        request(),
+        request(8, "self"),
+        request(3, "ngram", PROCESSED, max_tokens=40),
+        Request("short", (9, 8, 7), 15, SamplingParams(seed=4), depth=2, drafter="self"),
+    ]
+    assert speculator.target.way == "rows"
+    alone = [decode(speculator, each)[0] for each in requests]
+    assert decode_together(speculator, requests) == alone
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 5])
