@@ -56,6 +56,7 @@ class TabularTarget:
 
     def _forward(self, rows: Rows) -> Logits:
         assert isinstance(rows.cache, TabularCache)
+        assert rows.tokens
         tokens = rows.cache.tokens
         tokens += rows.tokens
         ends = range(len(tokens) - rows.num_logits + 1, len(tokens) + 1)

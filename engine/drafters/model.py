@@ -1,6 +1,7 @@
 """Drafting with a model: a smaller one, or a part of the target. Knows how to keep its cache beside the sequences."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.cache import SequenceCache
@@ -14,6 +15,14 @@ from mtplx.engine.types import Distribution, Draft, Logits
 _CATCH_UP_ROWS = 64
 
 
+@dataclass
+class _Place:
+    """How far the drafter is in a sequence: its rows, and what its model gave after the last committed one."""
+
+    cache: SequenceCache
+    logits: Logits | None = None  # [V]
+
+
 class ModelDrafter:
     """Draws each token from the model's distribution after the request's own processors.
 
@@ -24,19 +33,20 @@ class ModelDrafter:
     def __init__(self, name: str, model: Target) -> None:
         self.name = name
         self._model = model
-        self._caches: WeakKeyDictionary[DecodedSequence, SequenceCache] = WeakKeyDictionary()
+        self._places: WeakKeyDictionary[DecodedSequence, _Place] = WeakKeyDictionary()
 
     def propose(self, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
         return [self._draft(sequence, depth) for sequence, depth in zip(sequences, depths, strict=True)]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
-            cache = self._caches[outcome.sequence]
+            cache = self._places[outcome.sequence].cache
             cache.commit(min(outcome.num_accepted, cache.num_uncommitted))  # the last draft token has no row
 
     def _draft(self, sequence: DecodedSequence, depth: int) -> Draft:
         # Taken out while in use: a cache that a failure leaves half written is not met again.
-        cache = self._caches.pop(sequence, None) or self._model.new_cache()
+        place = self._places.pop(sequence, None) or _Place(self._model.new_cache())
+        cache = place.cache
         cache.rollback()
         behind = sequence.tokens[cache.num_committed :]
         if len(behind) > _CATCH_UP_ROWS:
@@ -44,10 +54,11 @@ class ModelDrafter:
             cache.commit(_CATCH_UP_ROWS)
             draft = Draft()
         else:
-            logits = self._advance(cache, behind, num_logits=1)
-            cache.commit(len(behind))
-            draft = self._draw(sequence, cache, logits[0], depth)
-        self._caches[sequence] = cache
+            if behind or place.logits is None:  # nothing is behind when a draft is asked for once more
+                place.logits = self._advance(cache, behind, num_logits=1)[0]
+                cache.commit(len(behind))
+            draft = self._draw(sequence, cache, place.logits, depth)
+        self._places[sequence] = place
         return draft
 
     def _draw(self, sequence: DecodedSequence, cache: SequenceCache, logits: Logits, depth: int) -> Draft:

@@ -86,11 +86,11 @@ def test_rolling_back_leaves_no_trace(session: EngineSession) -> None:
     session.begin("in the end")
     text = ""
     while True:
-        session.draft()
-        first = session.verify()
+        draft = session.draft()
+        verdict = session.verify()
         session.rollback_speculative()
-        session.draft()
-        assert session.verify() == first
+        assert session.draft() == draft
+        assert session.verify() == verdict
         session.rollback_speculative()
         emission = session.step()
         text += emission.text

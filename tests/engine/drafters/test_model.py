@@ -77,6 +77,19 @@ def test_no_row_is_forwarded_twice() -> None:
     assert len(set(model.rows)) == len(model.rows)
 
 
+@pytest.mark.parametrize("params", [SamplingParams(temperature=0.0), SamplingParams(seed=6)], ids=["greedy", "sampled"])
+def test_a_draft_asked_for_once_more_is_the_same(params: SamplingParams) -> None:
+    rounds = speculator(ModelDrafter("small", TabularTarget(seed=2)))
+    expected, _ = decode(rounds, request(params))
+    sequence = begin(rounds, request(params))
+    while sequence.reason is None:
+        first = rounds.draft(sequence)
+        again = rounds.draft(sequence)
+        assert (again.tokens, again.failed) == (first.tokens, False)
+        step(rounds, sequence)
+    assert sequence.tokens[len(PROMPT) :] == expected
+
+
 def test_a_long_prompt_is_caught_up_with_in_chunks_without_drafts() -> None:
     model = TabularTarget(seed=2)
     rounds = speculator(ModelDrafter("small", model))
