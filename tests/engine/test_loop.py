@@ -181,6 +181,33 @@ def test_stopping_lets_open_requests_finish_within_the_grace_period() -> None:
     assert receiver.ended == {"a": "length"}
 
 
+def test_stopping_again_shortens_the_grace_period() -> None:
+    gate = Gate()
+    loop, receiver = start(lambda: make_scheduler(gate))
+    wait_until(lambda: loop.status.state == "ok")
+    loop.submit(request("a", max_tokens=90))
+    loop.stop(grace_s=TIMEOUT_S)
+    loop.stop()
+    gate.open.set()
+    assert loop.join(TIMEOUT_S)
+    assert receiver.ended == {"a": "error"}
+
+
+def test_stopping_ends_even_a_request_that_the_stepper_has_not_taken() -> None:
+    class Forgetful(Scheduler):
+        def add(self, request: Request) -> None:
+            pass
+
+    scheduler = make_scheduler()
+    scheduler.__class__ = Forgetful
+    loop, receiver = start(lambda: scheduler)
+    wait_until(lambda: loop.status.state == "ok")
+    loop.submit(request("a"))
+    loop.stop()
+    assert loop.join(TIMEOUT_S)
+    assert receiver.ended == {"a": "error"}
+
+
 def test_stopping_without_grace_fails_open_requests_with_what_they_reached() -> None:
     gate = Gate()
     loop, receiver = start(lambda: make_scheduler(gate))
@@ -235,6 +262,17 @@ def test_what_a_request_reached_before_a_crash_is_in_its_end() -> None:
     assert end.speculation.num_rounds == len(rounds) > 0
     assert end.speculation.num_drafted == sum(record.num_drafted for record in rounds) > 0
     assert end.speculation.num_accepted == sum(record.num_accepted for record in rounds)
+
+
+def test_the_status_tells_the_load_as_each_step_left_it() -> None:
+    loads = []
+    loop = EngineLoop(make_scheduler, lambda updates: loads.append(loop.status.load), max_open=4)
+    loop.start()
+    wait_until(lambda: loop.status.state == "ok")
+    loop.submit(request("a", max_tokens=3))
+    wait_until(lambda: len(loads) == 3)
+    assert [(load.num_running, load.num_cache_rows) for load in loads] == [(1, 2), (1, 3), (0, 0)]
+    loop.stop()
 
 
 def test_a_step_brings_one_hand_over() -> None:

@@ -39,5 +39,8 @@ def test_the_match_is_the_longest_and_the_latest(tokens: list[int]) -> None:
     assert longest_suffix_match(np.array(tokens)) == expected
 
 
-def test_text_that_repeats_throughout_costs_bounded_work() -> None:
-    assert copy_continuation([3] * 20_000, 4) == (3, 3, 3, 3)
+def test_matches_are_compared_by_64_tokens_at_most() -> None:
+    """So that text that repeats throughout costs bounded work: of two matches as long as that, the later one counts."""
+    text = list(range(100, 170))
+    longest, long_enough, shorter = [*text, 1], [*text[-64:], 2], [*text[-63:], 3]
+    assert copy_continuation([*longest, 0, *long_enough, 0, *shorter, 0, *text], 1) == (2,)
