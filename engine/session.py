@@ -14,7 +14,7 @@ from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Emission, Speculator
 from mtplx.engine.text.tokenizer import ChatMessage
 from mtplx.engine.types import Draft, Request, SamplingParams, SpeculationStats, Verdict
-from mtplx.kernels.preparing import prepare_kernels
+from mtplx.kernels.preparing import prepare_kernels, speed_up
 
 Prompt = str | Sequence[int] | Sequence[ChatMessage]
 
@@ -99,8 +99,9 @@ class EngineSession:
         self._verdict: Verdict | None = None
 
     def __enter__(self) -> Self:
-        prepare_kernels(use_native=self.config.native_kernels, threads=self.config.threads)
+        kernels = prepare_kernels(use_native=self.config.native_kernels, threads=self.config.threads)
         self._loaded = load_model(self.config.model)
+        speed_up(self._loaded.model, kernels)
         self._speculator = make_speculator(self._loaded, self_draft_layers=self.config.self_draft_layers)
         return self
 

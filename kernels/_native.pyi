@@ -68,6 +68,9 @@ def quantized_linear(
     num_outputs: int,
 ) -> mx.array: ...
 
+# memory.cpp
+def join_in_huge_pages(arrays: list[mx.array]) -> tuple[mx.array, int]: ...
+
 # decoder.cpp
 class Projection:
     def __init__(

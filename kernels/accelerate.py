@@ -2,35 +2,27 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRMSNorm, NativeRoPE, native_layer
+from mtplx.kernels.memory import settle
+from mtplx.kernels.report import Acceleration
 
 logger = logging.getLogger(__name__)
 
 _TOLERANCE = 1e-4  # of the largest value: far above float32's rounding, far below what a wrong kernel gives
 
 
-@dataclass(frozen=True)
-class Acceleration:
-    """Layers by the name of their type: how many became native, how many stay MLX's own, and the types that failed
-    their check and stay for that reason."""
-
-    native: dict[str, int]
-    stock: dict[str, int]
-    failed: tuple[str, ...] = ()
-
-
 def accelerate(model: nn.Module) -> Acceleration:
     """Swap what can be swapped, in place.
 
-    The first layer of each type, and of each form of weights, is compared with the one it replaces, on random input; one
-    that differs keeps its type from being swapped, which is logged.
+    The first layer of each type, and of each form of weights, is compared with the one it replaces, on random input;
+    one that differs keeps its type from being swapped, which is logged.
     """
     native: Counter[str] = Counter()
     stock: Counter[str] = Counter()
@@ -48,16 +40,31 @@ def accelerate(model: nn.Module) -> Acceleration:
                 native[kind] += 1
                 continue
         stock[kind] += 1
+    _settle([swap for _, swap in swaps])
     model.update_modules(tree_unflatten(swaps))
-    failed = tuple(" ".join(str(part) for part in form if part is not None) for form, good in checks.items() if not good)
+    failed = tuple(
+        " ".join(str(part) for part in form if part is not None) for form, good in checks.items() if not good
+    )
     if failed:
         logger.error("native kernels differ from MLX's own on this machine, which serve instead: %s", ", ".join(failed))
     return Acceleration(dict(native), dict(stock), failed)
 
 
+def _settle(swaps: Sequence[nn.Module]) -> None:
+    """Move the weights of native products to where they are quick to read through, in the order of the model."""
+    products = [swap for swap in swaps if isinstance(swap, NativeLinear | NativeEmbedding)]
+    if products:
+        for product, tiles in zip(products, settle([product.tiles for product in products]), strict=True):
+            product.tiles = tiles
+
+
 def _leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    leaves: list[tuple[str, nn.Module]] = tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module)
-    return iter(leaves)
+    leaves: Any = tree_flatten(model.leaf_modules(), is_leaf=nn.Module.is_module)
+    yield from leaves
+
+
+def _words(form: tuple[object, ...]) -> str:
+    return " ".join(str(part) for part in form if part is not None)
 
 
 def _agrees(layer: nn.Module, swap: nn.Module) -> bool:

@@ -44,18 +44,17 @@ class NativeDecoder:
             raise OtherShapeError("its positions are scaled")
         if any(getattr(layer, "use_sliding", False) for layer in layers):
             raise OtherShapeError("it attends within a window")
-        self.num_layers = len(layers)
-        self.rows_like = mx.zeros(
-            (1, attention.n_kv_heads, 1, attention.k_proj.tiles.num_outputs // attention.n_kv_heads)
-        )
+        products = [_products(layer) for layer in layers]
+        size = products[0][1].tiles.num_outputs // attention.n_kv_heads
+        self.rows_like = mx.zeros((1, attention.n_kv_heads, 1, size))  # what the buffers hold of a row
         self._decoder = native.Decoder(
-            [_layer(layer) for layer in layers],
+            [_layer(*each) for each in zip(layers, products, strict=True)],
             inverse_frequencies(rope.dims, rope.base),
             hidden=layers[0].input_layernorm.weight.size,
             intermediate=layers[0].mlp.gate_proj.tiles.num_outputs,
             num_heads=attention.n_heads,
             num_kv_heads=attention.n_kv_heads,
-            head_size=attention.k_proj.tiles.num_outputs // attention.n_kv_heads,
+            head_size=size,
             scale=attention.scale,
             eps=layers[0].input_layernorm.eps,
             rope_in_pairs=rope.traditional,
@@ -66,31 +65,36 @@ class NativeDecoder:
     ) -> tuple[mx.array, list[mx.array]]:
         """The layers' output [T, D] for the embedded rows, and the buffers with the rows' keys and values in place.
 
-        `buffers` are, for each entry of `rows`, keys and values [1, H, capacity, size] of each layer, float32, with room
-        for the rows. Those that nobody else holds are written where they are.
+        `buffers` are, for each entry of `rows`, keys and values [1, H, capacity, size] of each layer, float32, with
+        room for the rows. Those that nobody else holds are written where they are.
         """
         given = [(each.position, each.start, each.stop) for each in rows]
         hidden, *updated = self._decoder(hidden, given, list(buffers))
         return hidden, updated
 
 
-def _layer(layer: Any) -> Any:
-    linears = [getattr(layer.self_attn, name) for name in _ATTENTION]
-    linears += [getattr(layer.mlp, name) for name in _FEED_FORWARD]
-    if not all(isinstance(linear, NativeLinear) for linear in linears):
+def _products(layer: Any) -> list[NativeLinear]:
+    """Of queries, keys, values, output, gate, up and down. Raises OtherShapeError if they cannot be taken over."""
+    products = [getattr(layer.self_attn, name) for name in _ATTENTION]
+    products += [getattr(layer.mlp, name) for name in _FEED_FORWARD]
+    if not all(isinstance(product, NativeLinear) for product in products):
         raise OtherShapeError("not all of its products are native")
-    if len({linear.tiles.group_size for linear in linears}) > 1:
+    if len({product.tiles.group_size for product in products}) > 1:
         raise OtherShapeError("its weights are quantized in groups of several sizes")
-    norms = [layer.input_layernorm, layer.post_attention_layernorm]
-    norms += [getattr(layer.self_attn, name, None) for name in ("q_norm", "k_norm")]
-    weights = [None if norm is None else norm.weight.astype(mx.float32) for norm in norms]
-    mx.eval([weight for weight in weights if weight is not None])
+    return products
+
+
+def _layer(layer: Any, products: Sequence[NativeLinear]) -> Any:
+    def weight(norm: Any) -> mx.array:
+        array: mx.array = norm.weight
+        return array.astype(mx.float32)
+
     return native.DecoderLayer(
-        [_projection(linear) for linear in linears],
-        input_norm=weights[0],
-        post_norm=weights[1],
-        query_norm=weights[2],
-        key_norm=weights[3],
+        [_projection(product) for product in products],
+        input_norm=weight(layer.input_layernorm),
+        post_norm=weight(layer.post_attention_layernorm),
+        query_norm=weight(layer.self_attn.q_norm) if "q_norm" in layer.self_attn else None,
+        key_norm=weight(layer.self_attn.k_norm) if "k_norm" in layer.self_attn else None,
     )
 
 

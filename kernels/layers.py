@@ -21,7 +21,7 @@ class NativeLinear(nn.Module):
     """In the place of `nn.QuantizedLinear`, whose weights it takes over in a layout of its own."""
 
     def __init__(self, layer: nn.QuantizedLinear) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tiles = _tiles_of(layer)
         if "bias" in layer:
             self.bias = layer.bias
@@ -51,7 +51,7 @@ class NativeRMSNorm(nn.Module):
     """In the place of `nn.RMSNorm`."""
 
     def __init__(self, layer: nn.RMSNorm) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.weight, self.eps = layer.weight, layer.eps
         self.freeze()
 
@@ -63,7 +63,7 @@ class NativeRoPE(nn.Module):
     """In the place of `nn.RoPE`."""
 
     def __init__(self, layer: nn.RoPE) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.dims, self.traditional, self.base, self.scale = layer.dims, layer.traditional, layer.base, layer.scale
 
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
@@ -86,9 +86,4 @@ def native_layer(layer: nn.Module) -> nn.Module | None:
 
 def _is_supported(layer: nn.QuantizedLinear | nn.QuantizedEmbedding) -> bool:
     num_inputs = layer.weight.shape[1] * 32 // layer.bits
-    return (
-        layer.mode == "affine"
-        and layer.bits in BITS
-        and layer.group_size in GROUP_SIZES
-        and num_inputs % BLOCK == 0
-    )
+    return layer.mode == "affine" and layer.bits in BITS and layer.group_size in GROUP_SIZES and num_inputs % BLOCK == 0

@@ -34,7 +34,7 @@ class TiledWeights:
 def reference_quantized_linear(
     x: mx.array, weight: mx.array, scales: mx.array, biases: mx.array, *, bits: int, group_size: int
 ) -> mx.array:
-    """x [..., K] times quantized weights, as `mx.quantize` gives them, transposed: [..., N]. This defines the product."""
+    """x [..., K] times quantized weights, as `mx.quantize` gives them, transposed: [..., N]. It defines the product."""
     return mx.quantized_matmul(
         x, weight, scales, biases, transpose=True, group_size=group_size, bits=bits, mode="affine"
     )
@@ -67,5 +67,5 @@ def quantized_linear(x: mx.array, weights: TiledWeights) -> mx.array:
 
 def _tiled(array: mx.array) -> mx.array:
     """[N, columns] to [tiles, columns, 16], filled up with zeros."""
-    padded = mx.pad(array, ((0, -array.shape[0] % LANES), (0, 0)))
+    padded = mx.pad(array, [(0, -array.shape[0] % LANES), (0, 0)])
     return mx.contiguous(padded.reshape(-1, LANES, array.shape[1]).transpose(0, 2, 1))

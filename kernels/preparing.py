@@ -2,9 +2,12 @@
 
 import logging
 import sys
+from dataclasses import replace
 
 import mlx.core as mx
+import mlx.nn as nn
 
+from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.native_module import native, why_unavailable
 from mtplx.kernels.processors import num_processors
 from mtplx.kernels.report import KernelReport
@@ -19,6 +22,11 @@ def kernels_here(*, use_native: bool = True, threads: int | None = None) -> Kern
     if reason is None:
         return KernelReport(True, isa=native.ISA, threads=threads or num_processors())
     return KernelReport(False, reason, is_slow=sys.platform == "linux" and mx.default_device() == mx.cpu)
+
+
+def speed_up(model: nn.Module, report: KernelReport) -> KernelReport:
+    """Swap the model's layers for native ones where these are active; the report, with what was done."""
+    return replace(report, layers=accelerate(model)) if report.active else report
 
 
 def prepare_kernels(*, use_native: bool = True, threads: int | None = None) -> KernelReport:

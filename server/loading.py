@@ -13,10 +13,11 @@ def load_engine(settings: Settings) -> LoadedEngine:
     from mtplx.engine.assembly import default_prefill_chunk, make_speculator
     from mtplx.engine.models.loading import load_model
     from mtplx.engine.scheduler import Scheduler
-    from mtplx.kernels.preparing import prepare_kernels
+    from mtplx.kernels.preparing import prepare_kernels, speed_up
 
     kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads)
     model = load_model(settings.model)
+    kernels = speed_up(model.model, kernels)
     speculator = make_speculator(model, self_draft_layers=settings.self_draft_layers)
     if settings.drafter not in (PLAIN, *speculator.drafters):
         raise ModelLoadError(f"the drafter {settings.drafter!r} is not available for {model.id}; choose another")

@@ -163,7 +163,7 @@ class Metrics:
             "position",
         )
         self._failed_drafts = self._counter(
-            "spec_decode_num_failed_drafts", "Rounds without a draft because the drafter failed.", "drafter"
+            "spec_decode_num_failed_drafts", "Rounds in which the drafter failed.", "drafter"
         )
         self._acceptance_rate = self._gauge(
             "spec_decode_draft_acceptance_rate",

@@ -12,8 +12,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from mtplx.engine.drafters.model import ModelDrafter
-from mtplx.engine.models.row_target import RowTarget
-from mtplx.engine.models.running import run_a_round
+from mtplx.engine.models.running import by_rows, run_a_round
 from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Target
 
@@ -38,7 +37,7 @@ def self_drafter(model: nn.Module, target: Target, num_layers: int | None = None
 
     cut: Target
     try:
-        cut = RowTarget(shallow, layer_caches()) if target.way == "rows" else SequentialTarget(shallow, layer_caches)
+        cut = by_rows(shallow, layer_caches()) if target.way == "rows" else SequentialTarget(shallow, layer_caches)
         run_a_round(cut)
     except Exception as error:  # models fail in their own ways when layers are missing
         raise NoSelfDrafterError(f"its first {num_kept} layers do not run alone ({error})") from error

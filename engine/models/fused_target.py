@@ -14,7 +14,7 @@ from mtplx.kernels.decoder import DecoderRows, NativeDecoder
 
 
 class FusedTarget(RowTarget):
-    """An accelerated mlx-lm model of the Llama shape. Raises OtherShapeError for any other, NotByRowsError as always."""
+    """An accelerated mlx-lm model of the Llama shape. Raises OtherShapeError for others, NotByRowsError as ever."""
 
     def __init__(self, model: nn.Module, layer_caches: Sequence[Any]) -> None:
         super().__init__(model, layer_caches)
@@ -34,7 +34,7 @@ class FusedTarget(RowTarget):
     def _decode(self, hidden: mx.array, segments: Sequence[Segment]) -> mx.array:
         """The decoder layers' output [T, D]. The caches' buffers become those with the new rows in place."""
         like = self._decoder.rows_like
-        buffers = []
+        buffers: list[mx.array] = []
         for segment in segments:
             end = segment.position + segment.stop - segment.start
             for layer in segment.cache.layers:

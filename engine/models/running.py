@@ -1,6 +1,7 @@
 """Which way a model runs. Knows the check that decides: rows must equal mlx-lm's own forward on this very model."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -9,10 +10,12 @@ import numpy as np
 from mlx_lm.models.cache import make_prompt_cache
 
 from mtplx.engine.errors import ModelLoadError
+from mtplx.engine.models.fused_target import FusedTarget
 from mtplx.engine.models.row_target import NotByRowsError, RowTarget
 from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.types import Logits
+from mtplx.kernels.decoder import OtherShapeError
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ def make_target(model: nn.Module) -> Target:
 
     target: Target
     try:
-        target = RowTarget(model, layer_caches())
+        target = by_rows(model, layer_caches())
         _check_rows(target, model)
     except NotByRowsError as reason:
         logger.info("this model runs one sequence at a time: %s", reason)
@@ -43,6 +46,18 @@ def make_target(model: nn.Module) -> Target:
         except Exception as error:  # mlx-lm's models fail in their own ways
             raise ModelLoadError(f"mlx-lm can't run this model: {error}; name another one") from error
     return target
+
+
+def by_rows(model: nn.Module, layer_caches: Sequence[Any]) -> RowTarget:
+    """The target that runs the model by rows, its decoder layers as one native call if they are of the shape for it.
+
+    Raises NotByRowsError when a layer keeps anything but keys and values.
+    """
+    try:
+        return FusedTarget(model, layer_caches)
+    except OtherShapeError as reason:
+        logger.info("the decoder layers run one by one: %s", reason)
+        return RowTarget(model, layer_caches)
 
 
 def run_a_round(target: Target) -> None:

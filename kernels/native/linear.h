@@ -78,16 +78,22 @@ class Kernel {
     const int num_groups = weights.num_groups(), blocks = weights.group / kBlock;
     const uint32_t* words[Tiles];
     for (int tile = 0; tile < Tiles; tile++) words[tile] = weights.words + (first_tile + tile) * weights.tile_words();
+    // What will be wanted next: the same places, some tiles on.
+    const int64_t words_ahead = Tiles * weights.tile_words(), groups_ahead = int64_t(Tiles) * num_groups * kLanes;
     Sums total = {};
     for (int g = 0; g < num_groups; g++) {
       Sums t = {};
       for (int b = 0; b < blocks; b++) {
+        for (int tile = 0; tile < Tiles; tile++)
+          for (int i = 0; i < Bits; i++) prefetch(words[tile] + words_ahead + i * kLanes);
         add_block(words, x, t, std::make_integer_sequence<int, kBlock>{});
         x += kBlock * Rows;
         for (int tile = 0; tile < Tiles; tile++) words[tile] += Bits * kLanes;
       }
       for (int tile = 0; tile < Tiles; tile++) {
         const int64_t at = (int64_t(first_tile + tile) * num_groups + g) * kLanes;
+        prefetch(weights.scales + at + groups_ahead);
+        prefetch(weights.biases + at + groups_ahead);
         const vfloat scale = load<vfloat>(weights.scales + at), bias = load<vfloat>(weights.biases + at);
 #pragma GCC unroll 16
         for (int row = 0; row < Rows; row++) {

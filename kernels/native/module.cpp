@@ -16,6 +16,7 @@ namespace mtplx {
 void bind_decoder(nanobind::module_& m);
 void bind_limits(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
+void bind_memory(nanobind::module_& m);
 void bind_activation(nanobind::module_& m);
 void bind_attention(nanobind::module_& m);
 void bind_norm(nanobind::module_& m);
@@ -34,6 +35,7 @@ NB_MODULE(_native, m) {
   mtplx::bind_decoder(m);
   mtplx::bind_limits(m);
   mtplx::bind_linear(m);
+  mtplx::bind_memory(m);
   mtplx::bind_activation(m);
   mtplx::bind_attention(m);
   mtplx::bind_norm(m);

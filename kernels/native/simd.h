@@ -40,6 +40,9 @@ inline void store(Scalar* to, const Vector& v) {
   std::memcpy(to, &v, sizeof v);
 }
 
+// Into the outer caches, in time for a later load. Any address will do: one that is not there is let be.
+inline void prefetch(const void* address) { __builtin_prefetch(address, 0, 1); }
+
 // `vfloat{} + x` would be a real addition, since 0 + -0 is 0.
 inline vfloat broadcast(float x) { return vfloat{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 

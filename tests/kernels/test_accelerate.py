@@ -73,7 +73,7 @@ def test_a_kernel_that_differs_is_left_out_loudly(
     assert mx.abs(logits(model) - before).max().item() < 1e-4 * mx.abs(before).max().item()
 
 
-# ---- the decoder layers as one call -----------------------------------------------------------------------------------
+# ---- the decoder layers as one call ---------------------------------------------------------------------------------
 
 
 def targets(folder: Path, kind: str) -> tuple[RowTarget, FusedTarget]:
