@@ -74,12 +74,14 @@ constexpr int tiles_at_once(int rows) {
 template <int Bits, int Rows, int Tiles>
 class Kernel {
  public:
-  static void run(const QuantizedWeights& weights, const float* x, const float* sums, int first_tile, float* out) {
+  // `tiles_ahead` tiles on from these are those that will be wanted next.
+  static void run(const QuantizedWeights& weights, const float* x, const float* sums, int first_tile, int tiles_ahead,
+                  float* out) {
     const int num_groups = weights.num_groups(), blocks = weights.group / kBlock;
     const uint32_t* words[Tiles];
     for (int tile = 0; tile < Tiles; tile++) words[tile] = weights.words + (first_tile + tile) * weights.tile_words();
-    // What will be wanted next: the same places, some tiles on.
-    const int64_t words_ahead = Tiles * weights.tile_words(), groups_ahead = int64_t(Tiles) * num_groups * kLanes;
+    const int64_t words_ahead = tiles_ahead * weights.tile_words();
+    const int64_t groups_ahead = int64_t(tiles_ahead) * num_groups * kLanes;
     Sums total = {};
     for (int g = 0; g < num_groups; g++) {
       Sums t = {};
@@ -129,7 +131,8 @@ class Kernel {
   }
 };
 
-using RunKernel = void (*)(const QuantizedWeights&, const float* x, const float* sums, int first_tile, float* out);
+using RunKernel = void (*)(const QuantizedWeights&, const float* x, const float* sums, int first_tile, int tiles_ahead,
+                           float* out);
 
 // The kernel for these bits and rows of a block; for as many tiles as it takes at once, or for a single one.
 RunKernel find_kernel(int bits, int rows, bool single_tile);
@@ -145,7 +148,7 @@ void multiply(const QuantizedWeights& weights, const PackedRows& rows, const Tea
       float out[kMaxBlockRows * 3 * kLanes];
       for (int64_t tile = tiles.begin, count; tile < tiles.end; tile += count) {
         count = tile + step <= tiles.end ? step : 1;
-        (count == step ? run : single)(weights, x, sums, tile, out);
+        (count == step ? run : single)(weights, x, sums, tile, at_once * team.size, out);
         const int first = tile * kLanes, width = std::min<int>(count * kLanes, weights.num_outputs - first);
         for (int row = 0; row < num_rows; row++) emit(first_row + row, first, out + row * count * kLanes, width);
       }

@@ -10,9 +10,10 @@
 namespace mtplx {
 namespace {
 
-// About as long as MLX takes from one operation to the next; and for a barrier, as members take to arrive.
-constexpr int kSpinsBeforeSleep = 20000;
-constexpr int kSpinsBeforeYield = 2000;
+// A thread that waits lets others have its processor every few microseconds: the one that it waits for may be among
+// them. It sleeps when there is no job for about as long as MLX takes from one operation to the next.
+constexpr int kSpinsBeforeYield = 64;
+constexpr int kSpinsBeforeSleep = 8 * kSpinsBeforeYield;
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -22,14 +23,23 @@ inline void relax() {
 #endif
 }
 
-// Wait for `ready`; soon let others have the processor, for one of them may be who we wait for.
+// Whether `ready` came true within that many spins.
+template <typename Ready>
+bool wait_for(int most_spins, Ready ready) {
+  for (int spins = 1; spins <= most_spins; spins++) {
+    if (ready()) return true;
+    if (spins % kSpinsBeforeYield == 0)
+      sched_yield();
+    else
+      relax();
+  }
+  return ready();
+}
+
 template <typename Ready>
 void wait_until(Ready ready) {
-  for (int spins = 0; !ready(); spins++)
-    if (spins < kSpinsBeforeYield)
-      relax();
-    else
-      sched_yield();
+  while (!wait_for(kSpinsBeforeSleep, ready)) {
+  }
 }
 
 class Pool {
@@ -45,7 +55,7 @@ class Pool {
     while (num_workers_ < size - 1) std::thread(&Pool::work, this, ++num_workers_, epoch_.load()).detach();
     job_ = job, context_ = context;
     state_.size = size;
-    for (auto& taken : state_.taken) taken.store(0, std::memory_order_relaxed);
+    for (auto& taken : state_.taken) taken.units.store(0, std::memory_order_relaxed);
     num_done_.store(0, std::memory_order_relaxed);
     epoch_.fetch_add(1, std::memory_order_release);
     epoch_.notify_all();
@@ -56,8 +66,8 @@ class Pool {
  private:
   void work(int index, int seen) {
     for (;; seen++) {
-      for (int spins = 0; epoch_.load(std::memory_order_acquire) == seen && spins < kSpinsBeforeSleep; spins++) relax();
-      epoch_.wait(seen, std::memory_order_acquire);
+      if (!wait_for(kSpinsBeforeSleep, [&] { return epoch_.load(std::memory_order_acquire) != seen; }))
+        epoch_.wait(seen, std::memory_order_acquire);
       if (index < state_.size) job_(context_, Team(index, &state_));
       num_done_.fetch_add(1, std::memory_order_release);
     }
@@ -68,8 +78,8 @@ class Pool {
   void (*job_)(const void*, const Team&) = nullptr;
   const void* context_ = nullptr;
   TeamState state_;
-  std::atomic<int> epoch_{0};
-  std::atomic<int> num_done_{0};
+  alignas(64) std::atomic<int> epoch_{0};
+  alignas(64) std::atomic<int> num_done_{0};
 };
 
 // Never destroyed: its threads wait in it until the process ends. A forked child has none of them and starts anew.
@@ -83,7 +93,7 @@ void Team::barrier() const {
   if (size == 1) return;
   const int generation = state_->generation.load(std::memory_order_acquire);
   if (state_->arrived.fetch_add(1, std::memory_order_acq_rel) == size - 1) {
-    for (auto& taken : state_->taken) taken.store(0, std::memory_order_relaxed);
+    for (auto& taken : state_->taken) taken.units.store(0, std::memory_order_relaxed);
     state_->arrived.store(0, std::memory_order_relaxed);
     state_->generation.fetch_add(1, std::memory_order_release);
   } else {

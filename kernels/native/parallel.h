@@ -12,14 +12,19 @@
 
 namespace mtplx {
 
-// What the members of a team share. Members only ever wait for one another at a barrier and at the end.
+// What the members of a team share, each in a cache line of its own: one may be watched while another is written. Members
+// only ever wait for one another at a barrier and at the end.
 struct TeamState {
   static constexpr int kCounters = 8;
 
+  struct alignas(64) Counter {
+    std::atomic<int64_t> units{0};
+  };
+
   int size = 1;
-  std::atomic<int> arrived{0};
-  std::atomic<int> generation{0};
-  std::atomic<int64_t> taken[kCounters] = {};
+  alignas(64) std::atomic<int> arrived{0};
+  alignas(64) std::atomic<int> generation{0};
+  Counter taken[kCounters];
 };
 
 class Team {
@@ -44,7 +49,7 @@ class Team {
       if (count > 0) work(Range{0, count});
       return;
     }
-    std::atomic<int64_t>& taken = state_->taken[next_counter_++];
+    std::atomic<int64_t>& taken = state_->taken[next_counter_++].units;
     for (int64_t begin; (begin = taken.fetch_add(chunk, std::memory_order_relaxed)) < count;)
       work(Range{begin, std::min(begin + chunk, count)});
   }
