@@ -1,7 +1,7 @@
 # Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native serve test check bench clean
+.PHONY: bench-kernels help setup native serve test check bench clean
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
@@ -31,7 +31,7 @@ NATIVE_STAMP := $(VENV)/native
 BUILD_NATIVE := $(BIN)/python setup.py -q build_ext --inplace
 
 help:  ## Say what can be done
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo 'ARGS="…" goes to the command: make serve ARGS="--port 9000", make test ARGS="-k cache".'
 	@echo 'MTPLX_BACKEND=cuda12 or cuda13 instead of cpu sets up for an NVIDIA card (make clean first).'
 
@@ -72,6 +72,9 @@ check: setup  ## Lint, check format, types and layers
 
 bench: setup  ## Measure how fast it starts
 	@$(BIN)/python tests/bench/startup.py
+
+bench-kernels: setup  ## Measure the native kernels; LLAMA_BENCH=path compares with llama.cpp, JSON=path writes rows
+	@LLAMA_BENCH="$(LLAMA_BENCH)" JSON="$(JSON)" $(BIN)/python tests/bench/kernels.py
 
 clean:  ## Remove .venv and all that was built
 	rm -rf $(VENV) kernels/*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -69,18 +69,17 @@ def most_likely(scores: Scores) -> int:
 
 def distribution(scores: Scores, params: SamplingParams) -> Distribution:
     """The distribution [V] that a token is drawn from at a temperature above 0."""
-    with np.errstate(over="ignore"):  # at a tiny temperature all but the likeliest fall to -inf, which has weight 0
-        weights = np.exp((scores - scores.max()) / params.temperature)
-    if params.min_p > 0.0:
-        weights[weights < params.min_p] = 0.0  # the highest weight is 1
-    if 0 < params.top_k < np.count_nonzero(weights):
-        weights = _keep(weights, _descending(weights)[: params.top_k])
-    if params.top_p < 1.0:
-        order = _descending(weights)
-        cumulative = np.cumsum(weights[order])
-        num_kept = int(np.searchsorted(cumulative, params.top_p * cumulative[-1])) + 1
-        weights = _keep(weights, order[:num_kept])
-    probabilities: Distribution = weights / weights.sum()
+    from mtplx.kernels.sampling import cut_distribution  # here, for it loads MLX, and this module is public without
+
+    kept = cut_distribution(
+        scores.astype(np.float32),
+        temperature=params.temperature,
+        top_k=params.top_k,
+        top_p=params.top_p,
+        min_p=params.min_p,
+    )
+    probabilities = np.zeros(len(scores))
+    probabilities[kept.tokens] = kept.probabilities
     return probabilities
 
 
@@ -112,14 +111,3 @@ def as_distribution(probs: Any) -> Distribution:
         raise ValueError("probabilities must be finite, not negative, and not all 0")
     probabilities: Distribution = array / total
     return probabilities
-
-
-def _descending(weights: Scores) -> npt.NDArray[np.int64]:
-    """Token ids by falling weight, lower ids first among equals."""
-    return np.argsort(-weights, kind="stable")
-
-
-def _keep(weights: Scores, tokens: npt.NDArray[np.int64]) -> Scores:
-    kept = np.zeros_like(weights)
-    kept[tokens] = weights[tokens]
-    return kept

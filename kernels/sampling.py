@@ -16,6 +16,9 @@ Tokens = npt.NDArray[np.int32]  # [n], rising
 Probabilities = npt.NDArray[np.float64]  # [n], above 0, summing to 1
 
 
+_COLDEST = 1e-30  # below, the reciprocal may overflow; all but the likeliest tokens have long been of weight 0
+
+
 @dataclass(frozen=True)
 class SparseDistribution:
     """The tokens that can be drawn, and their probabilities."""
@@ -50,6 +53,7 @@ def cut_distribution(
     of -inf can never be drawn, nor need one be whose weight is below e^-700 of the highest. Raises ValueError for NaN
     and when the highest logit is not finite.
     """
+    temperature = max(temperature, _COLDEST)
     if not is_available():
         return reference_cut_distribution(logits, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     return SparseDistribution(*native.cut_distribution(_as_row(logits), temperature, top_k, top_p, min_p))
@@ -61,7 +65,8 @@ def reference_cut_distribution(
     scores = np.asarray(logits, dtype=np.float64)
     if not np.isfinite(scores.max()):  # NaN where there is one
         raise ValueError("the logits have no finite maximum")
-    weights = np.exp((scores - scores.max()) / temperature)
+    with np.errstate(over="ignore"):  # at a tiny temperature all but the likeliest fall to -inf, which has weight 0
+        weights = np.exp((scores - scores.max()) / temperature)
     order = np.argsort(-weights, kind="stable")
     order = order[(weights[order] > 0.0) & (weights[order] >= min_p)]
     if top_k > 0:
