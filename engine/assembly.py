@@ -10,13 +10,16 @@ from mtplx.engine.drafters.ngram import NgramDrafter
 from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.models.running import make_target
 from mtplx.engine.speculative import Speculator
+from mtplx.kernels.report import KernelReport
 
 logger = logging.getLogger(__name__)
 
 
-def default_prefill_chunk() -> int:
+def default_prefill_chunk(kernels: KernelReport) -> int:
     """Rows of a prompt that one step forwards: on a GPU enough to fill it, on a CPU few enough to let others in."""
-    return 512 if mx.default_device() == mx.gpu else 16
+    if mx.default_device() == mx.gpu:
+        return 512
+    return 64 if kernels.active else 16
 
 
 def make_speculator(loaded: LoadedModel, *, self_draft_layers: int | None = None) -> Speculator:

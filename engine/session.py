@@ -93,6 +93,7 @@ class EngineSession:
     def __init__(self, config: GenerationConfig | None = None) -> None:
         self.config = config or GenerationConfig()
         self._loaded: LoadedModel | None = None
+        self._prefill_chunk = 0
         self._speculator: Speculator | None = None
         self._sequence: DecodedSequence | None = None
         self._draft: Draft | None = None
@@ -101,6 +102,7 @@ class EngineSession:
     def __enter__(self) -> Self:
         kernels = prepare_kernels(use_native=self.config.native_kernels, threads=self.config.threads)
         self._loaded = load_model(self.config.model)
+        self._prefill_chunk = default_prefill_chunk(kernels)
         speed_up(self._loaded.model, kernels)
         self._speculator = make_speculator(self._loaded, self_draft_layers=self.config.self_draft_layers)
         return self
@@ -158,7 +160,7 @@ class EngineSession:
         self._draft = self._verdict = None
         self._sequence = speculator.begin(request)
         while self._sequence.num_to_prefill:
-            num_rows = min(self._sequence.num_to_prefill, default_prefill_chunk())
+            num_rows = min(self._sequence.num_to_prefill, self._prefill_chunk)
             speculator.prefill(self._sequence, num_rows)
 
     def draft(self) -> Draft:

@@ -24,7 +24,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     scheduler = Scheduler(
         speculator,
         max_running=settings.max_running,
-        prefill_chunk=settings.prefill_chunk or default_prefill_chunk(),
+        prefill_chunk=settings.prefill_chunk or default_prefill_chunk(kernels),
         max_rows=model.context_length,
     )
     limits = Limits(model.context_length, settings.max_speculative_depth, tuple(speculator.drafters))

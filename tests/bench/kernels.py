@@ -29,6 +29,7 @@ from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.attention import AttentionSegment, ragged_attention
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear
 from mtplx.kernels.linear import TiledWeights, quantized_linear
+from mtplx.kernels.memory import settle
 from mtplx.kernels.native_module import native, why_unavailable
 
 PROMPT_TOKENS = 1000
@@ -114,7 +115,7 @@ def ratio(ours: float, theirs: float | None) -> float | None:
 
 def all_products(model) -> list[TiledWeights]:
     """The weights of all products of a pass, those of equal form side by side: few calls, nothing but products."""
-    forms: dict[tuple[int, int], list[TiledWeights]] = {}
+    forms: dict[tuple[int, int], list[TiledWeights]] = {}  # by inputs and bits
     for layer in model.modules():
         if isinstance(layer, NativeLinear | NativeEmbedding):
             forms.setdefault((layer.tiles.num_inputs, layer.tiles.bits), []).append(layer.tiles)
@@ -122,10 +123,9 @@ def all_products(model) -> list[TiledWeights]:
     for tiles in forms.values():
         words = mx.concatenate([each.words[:-16] for each in tiles] + [mx.zeros(16, dtype=mx.uint32)])
         scales, biases = (mx.concatenate([getattr(each, name) for each in tiles]) for name in ("scales", "biases"))
-        mx.eval(words, scales, biases)
         num_outputs = sum(each.num_outputs for each in tiles)
         joined.append(TiledWeights(words, scales, biases, tiles[0].bits, tiles[0].group_size, num_outputs))
-    return joined
+    return settle(joined)
 
 
 # ---- the rows -------------------------------------------------------------------------------------------------------
