@@ -10,7 +10,9 @@ from mtplx.engine.models.loading import load_model
 from mtplx.engine.models.target import Rows
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Request, SamplingParams
+from mtplx.kernels.preparing import prepare_kernels, speed_up
 from tests.engine.decoding import MistakenOracle, decode
+from tests.kernels.availability import needs_native
 
 pytestmark = pytest.mark.slow
 
@@ -22,9 +24,12 @@ PROCESSED = SamplingParams(
 NUM_TOKENS = 14
 
 
-@pytest.fixture(scope="module")
-def loaded() -> LoadedModel:
-    return load_model(None)
+@pytest.fixture(scope="module", params=["stock", pytest.param("native", marks=needs_native)])
+def loaded(request: pytest.FixtureRequest) -> LoadedModel:
+    loaded = load_model(None)
+    if request.param == "native":
+        speed_up(loaded.model, prepare_kernels())
+    return loaded
 
 
 @pytest.fixture(scope="module")
