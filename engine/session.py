@@ -1,7 +1,7 @@
 """Decoding without a server: one sequence at a time, on the caller's own thread, whole or stage by stage."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Self
 
@@ -51,17 +51,7 @@ class GenerationConfig:
 
     def sampling(self) -> SamplingParams:
         """How tokens are chosen."""
-        return SamplingParams(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            logit_bias=self.logit_bias,
-            seed=self.seed,
-        )
+        return SamplingParams(**{each.name: getattr(self, each.name) for each in fields(SamplingParams)})
 
     def request(self, prompt: Sequence[int]) -> Request:
         """The request to decode after `prompt`."""
