@@ -64,6 +64,13 @@ class KeyValueBuffer:
         self.values = _with_capacity(self.values, end - self.first, values)
         return self.keys, self.values
 
+    def take(self, end: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """As `reserve`, and ours no more: a kernel writes in place what nobody else holds. It gives back what to hold
+        from then on."""
+        taken = self.reserve(end, keys, values)
+        self.keys = self.values = None
+        return taken
+
     def read(self, start: int, end: int) -> tuple[mx.array, mx.array]:
         """Keys and values [1, H, end - start, D] of the positions from `start` up to `end`."""
         if self.keys is None or self.values is None or start < self.first:

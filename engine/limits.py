@@ -1,5 +1,6 @@
 """What a request may ask of a model, checked before anything is queued. Knows the limits; knows no HTTP."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mtplx.engine.errors import ContextLengthError, InvalidRequestError
@@ -11,6 +12,7 @@ class Limits:
     """The bounds of one engine. `drafters` are the names it serves, besides "none"."""
 
     context_length: int
+    vocab_size: int
     max_depth: int
     drafters: tuple[str, ...]
 
@@ -21,6 +23,10 @@ class Limits:
         """
         if not request.prompt:
             raise InvalidRequestError("the prompt is empty; give at least one token", field="prompt")
+        self._check_tokens("prompt", request.prompt)
+        self._check_tokens("logit_bias", request.sampling.logit_bias)
+        if any(not stop for stop in request.stop):
+            raise InvalidRequestError("a stop string is empty; leave it out", field="stop")
         if request.max_tokens < 1:
             raise InvalidRequestError(f"max_tokens must be at least 1, not {request.max_tokens}", field="max_tokens")
         if not 0 <= request.depth <= self.max_depth:
@@ -34,6 +40,14 @@ class Limits:
                 f"drafter {request.drafter!r} is not available here; choose one of {known}", field="drafter"
             )
         self._check_length(len(request.prompt), request.max_tokens)
+
+    def _check_tokens(self, field: str, tokens: Iterable[int]) -> None:
+        for token in tokens:
+            if not 0 <= token < self.vocab_size:
+                raise InvalidRequestError(
+                    f"{field}: there is no token {token}; the vocabulary has those from 0 to {self.vocab_size - 1}",
+                    field=field,
+                )
 
     def _check_length(self, num_prompt: int, max_tokens: int) -> None:
         most = f"This model's maximum context length is {self.context_length} tokens"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from mtplx.engine.errors import EngineError, EngineUnavailableError, OverloadedError
+from mtplx.engine.errors import EngineError, EngineUnavailableError, InvalidRequestError, OverloadedError
 from mtplx.engine.types import Completion, Load, Request, SpeculationStats, Update
 
 logger = logging.getLogger(__name__)
@@ -132,6 +132,8 @@ class EngineLoop:
                     f"{len(self._open)} requests are open, the most this server takes; try again later",
                     retry_after_s=max(1.0, self._mean_request_s),
                 )
+            if request.id in self._open:
+                raise InvalidRequestError(f"a request with the id {request.id!r} is open already")
             self._open[request.id] = _Progress(request, time.monotonic())
         self._commands.put(_Add(request))
 

@@ -1,8 +1,9 @@
 """Every token is a row: a ragged batch of sequences as one flat batch that mlx-lm's models run unchanged.
 
 Tokens go in as [T, 1]. To each layer we look like one of mlx-lm's caches: our `offset` is the position of every row,
-our mask is a note of the window, and attention, which mlx-lm's models call by one name, comes back to us and runs
-sequence by sequence. Knows mlx-lm's conventions for caches; knows no particular model.
+our mask is a note of the window, and attention, which mlx-lm's models call by one name, comes back to us. It runs in
+one native call for all sequences where native kernels are active, else sequence by sequence. Knows mlx-lm's conventions
+for caches; knows no particular model.
 """
 
 import sys
@@ -14,6 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from mtplx.engine.cache import KeyValueBuffer, RowCache
+from mtplx.kernels.attention import AttentionSegment, ragged_attention
 
 _ATTENTION = "scaled_dot_product_attention"
 
@@ -37,6 +39,11 @@ class Segment:
     stop: int
     position: int
 
+    @property
+    def end(self) -> int:
+        """The position after the last row's."""
+        return self.position + self.stop - self.start
+
 
 class RowBatch:
     """The rows of several sequences, flattened."""
@@ -52,17 +59,19 @@ class RowBatch:
             [segment.position + i for segment in self.segments for i in range(segment.stop - segment.start)]
         )  # [T]
 
-    def views(self, num_layers: int) -> list["RowView"]:
-        """What a model takes for its list of caches."""
-        return [RowView(self, layer) for layer in range(num_layers)]
+    def views(self, num_layers: int, *, native: bool = False) -> list["RowView"]:
+        """What a model takes for its list of caches; with native attention, if so asked, for float32 rows."""
+        return [RowView(self, layer, native) for layer in range(num_layers)]
 
 
 class RowView:
     """One layer of the batch, in the guise of an mlx-lm cache."""
 
-    def __init__(self, batch: RowBatch, layer: int) -> None:
+    def __init__(self, batch: RowBatch, layer: int, native: bool) -> None:
         self._batch = batch
         self._layer = layer
+        self._native = native
+        self._unwritten: tuple[mx.array, mx.array] | None = None
         self.num_writes = 0
         self.num_reads = 0
         self.mask_fits = True
@@ -77,21 +86,61 @@ class RowView:
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Store rows [T, H, 1, D] in their sequences' buffers. Attention reads them there."""
         self.num_writes += 1
+        if self._native and keys.dtype == values.dtype == mx.float32:
+            self._unwritten = keys, values  # native attention stores them, in the same call
+            return keys, values
         for segment in self._batch.segments:
             rows = slice(segment.start, segment.stop)
             self._buffer(segment).write(segment.position, _as_sequence(keys[rows]), _as_sequence(values[rows]))
         return keys, values
 
-    def attend(self, queries: mx.array, mask: RowMask | None, **options: Any) -> mx.array:
-        """Attention of the rows [T, H, 1, D], each over its own sequence; `options` go to MLX's attention."""
+    def attend(
+        self, queries: mx.array, mask: RowMask | None, *, scale: float, sinks: mx.array | None = None
+    ) -> mx.array:
+        """Attention of the rows [T, H, 1, D], each over its own sequence."""
         self.num_reads += 1
         # mlx-lm's rotating caches mask a chunk by the one window and a single row by the other.
         self.mask_fits = mask is None or self._window in (None, mask.window)
-        outputs = [
-            _attend(self._buffer(segment), _as_sequence(queries[segment.start : segment.stop]), segment, mask, options)
-            for segment in self._batch.segments
-        ]
+        window = _narrower(self._window, None if mask is None else mask.window)
+        if self._unwritten is not None:
+            return self._attend_natively(queries, *self._unwritten, window, scale, sinks)
+        outputs = []
+        for segment in self._batch.segments:
+            rows = _as_sequence(queries[segment.start : segment.stop])
+            outputs.append(_attend(self._buffer(segment), rows, segment, window, scale, sinks))
         return _as_rows(outputs[0] if len(outputs) == 1 else mx.concatenate(outputs, axis=2))
+
+    def _attend_natively(
+        self,
+        queries: mx.array,
+        new_keys: mx.array,
+        new_values: mx.array,
+        window: int | None,
+        scale: float,
+        sinks: mx.array | None,
+    ) -> mx.array:
+        """The same for all sequences in one call, which stores the new rows [T, H, 1, D] too."""
+        self._unwritten = None
+        buffers = [self._buffer(segment) for segment in self._batch.segments]
+        like = new_keys[:1], new_values[:1]
+        taken = [buffer.take(each.end, *like) for buffer, each in zip(buffers, self._batch.segments, strict=True)]
+        attended = ragged_attention(
+            queries,
+            [keys for keys, _ in taken],
+            [values for _, values in taken],
+            [
+                AttentionSegment(segment.start, segment.stop, segment.position, buffer.first)
+                for segment, buffer in zip(self._batch.segments, buffers, strict=True)
+            ],
+            scale=scale,
+            new_keys=new_keys,
+            new_values=new_values,
+            window=window,
+            sinks=sinks,
+        )
+        for buffer, keys, values in zip(buffers, attended.keys, attended.values, strict=True):
+            buffer.keys, buffer.values = keys, values
+        return attended.output
 
     @property
     def _window(self) -> int | None:
@@ -102,17 +151,18 @@ class RowView:
 
 
 def _attend(
-    buffer: KeyValueBuffer, queries: mx.array, segment: Segment, mask: RowMask | None, options: dict[str, Any]
+    buffer: KeyValueBuffer,
+    queries: mx.array,
+    segment: Segment,
+    window: int | None,
+    scale: float,
+    sinks: mx.array | None,
 ) -> mx.array:
     """Attention of one sequence's rows, queries [1, H, n, D]."""
-    num_rows = segment.stop - segment.start
-    end = segment.position + num_rows
-    window = _narrower(buffer.window, None if mask is None else mask.window)
     start = 0 if window is None else max(0, segment.position - window + 1)
-    keys, values = buffer.read(start, end)
-    return mx.fast.scaled_dot_product_attention(
-        queries, keys, values, mask=_mask(segment.position, num_rows, start, window), **options
-    )
+    keys, values = buffer.read(start, segment.end)
+    mask = _mask(segment.position, segment.stop - segment.start, start, window)
+    return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=mask, sinks=sinks)
 
 
 def _mask(position: int, num_rows: int, start: int, window: int | None) -> mx.array | str | None:

@@ -133,4 +133,4 @@ def _failure(entry: _Waiting | _Running, error: Exception) -> Update:
     if not isinstance(error, EngineError):
         logger.error("request %s failed", request_id, exc_info=error)
         error = EngineError(f"an internal error ended request {request_id}; the server's log has the details")
-    return Update(request_id, completion=replace(entry.completion("error"), error=error))
+    return Update(request_id, completion=replace(entry.completion("error"), error=error.with_traceback(None)))

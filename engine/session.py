@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Integral
 from types import TracebackType
 from typing import Self
 
@@ -47,6 +48,8 @@ class GenerationConfig:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            raise InvalidRequestError("stop must be a tuple of strings, not a string", field="stop")
         self.sampling()  # a value out of its range is told now, not once the model has been loaded
 
     def sampling(self) -> SamplingParams:
@@ -131,7 +134,10 @@ class EngineSession:
     def generate_pieces(self, prompt: Prompt) -> Iterator[Piece]:
         """As `generate`, telling which pieces were drafted."""
         self.begin(prompt)
+        begun = self._sequence
         while True:
+            if self._sequence is not begun:
+                raise StageOrderError("the session has begun another text; generate one after the other")
             emission = self.step()
             for index, text in enumerate(emission.pieces):
                 if text:
@@ -145,8 +151,10 @@ class EngineSession:
         """Forward the prompt, all but its last token, which the first round takes as pending."""
         request = self.config.request(self._tokens(prompt))
         speculator = self._open_speculator()
-        max_depth = max(request.depth, 0)
-        Limits(self.model.context_length, max_depth, tuple(speculator.drafters)).check(request)
+        context_length = self.model.context_length
+        Limits(
+            context_length, self.model.vocab_size, max_depth=context_length, drafters=tuple(speculator.drafters)
+        ).check(request)
         self._draft = self._verdict = None
         self._sequence = speculator.begin(request)
         while self._sequence.num_to_prefill:
@@ -191,8 +199,8 @@ class EngineSession:
         tokenizer = self.model.tokenizer
         if isinstance(prompt, str):
             return tokenizer.encode(_unicode(prompt))
-        if all(isinstance(part, int) for part in prompt):
-            return prompt  # type: ignore[return-value]
+        if all(isinstance(part, Integral) for part in prompt):
+            return [int(part) for part in prompt]  # type: ignore[arg-type]
         rendered = tokenizer.render_chat(prompt)  # type: ignore[arg-type]
         return tokenizer.encode(_unicode(rendered), add_special_tokens=False)
 

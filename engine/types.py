@@ -1,7 +1,7 @@
 """The plain data that passes between the parts of the engine, and between engine and server.
 
 Knows shapes and invariants of requests, drafts, verdicts and results. Knows no model, no text, no clock.
-Everything here is immutable, and what crosses to the server holds only ints, floats and strings.
+Everything here is immutable, and what crosses to the server holds only ints, floats, strings and errors.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """Whether the loaded model can serve a body, and the engine's request if it can.
 
-Knows the model's name, vocabulary and limits. Knows no HTTP but for the 404.
+Knows the model's name and limits. Knows no HTTP but for the 404.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from mtplx.configs.settings import Settings
@@ -57,8 +57,6 @@ def admit(
         in_the_body = {"prompt": body.PROMPT_FIELD, "max_tokens": body.output_limit_field}
         error.field = in_the_body.get(error.field or "", error.field)
         raise
-    _check_tokens("prompt", prompt, model)
-    _check_tokens("logit_bias", body.logit_bias, model)
     return request
 
 
@@ -72,14 +70,6 @@ def _speculation(body: SamplingBody, model: ServedModel, settings: Settings) -> 
     if body.drafter is not None and body.speculative_depth is None and depth == 0:
         depth = min(DEFAULT_DEPTH, model.limits.max_depth)
     return drafter, depth
-
-
-def _check_tokens(field: str, tokens: Iterable[int], model: ServedModel) -> None:
-    highest = max(tokens, default=0)
-    if highest >= model.loaded.vocab_size:
-        raise InvalidRequestError(
-            f"{field}: there is no token {highest}; the vocabulary has {model.loaded.vocab_size}", field=field
-        )
 
 
 def _sampling(body: SamplingBody) -> SamplingParams:

@@ -27,5 +27,5 @@ def load_engine(settings: Settings) -> LoadedEngine:
         prefill_chunk=settings.prefill_chunk or default_prefill_chunk(kernels),
         max_rows=model.context_length,
     )
-    limits = Limits(model.context_length, settings.max_speculative_depth, tuple(speculator.drafters))
+    limits = Limits(model.context_length, model.vocab_size, settings.max_speculative_depth, tuple(speculator.drafters))
     return LoadedEngine(model, limits, scheduler, speculator.target.way, kernels)

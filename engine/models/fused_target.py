@@ -36,10 +36,8 @@ class FusedTarget(RowTarget):
         like = self._decoder.rows_like
         buffers: list[mx.array] = []
         for segment in segments:
-            end = segment.position + segment.stop - segment.start
             for layer in segment.cache.layers:
-                buffers += layer.reserve(end, like, like)
-                layer.keys = layer.values = None  # nobody may hold a buffer that is to be written in place
+                buffers += layer.take(segment.end, like, like)
         rows = [DecoderRows(segment.position, segment.start, segment.stop) for segment in segments]
         hidden, updated = self._decoder(hidden, rows, buffers)
         buffers.clear()

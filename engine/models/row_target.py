@@ -13,6 +13,7 @@ from mtplx.engine.models.output_head import OutputHead
 from mtplx.engine.models.target import Rows
 from mtplx.engine.rows import RowBatch, install_row_attention
 from mtplx.engine.types import Logits
+from mtplx.kernels.accelerate import is_accelerated
 
 
 class NotByRowsError(Exception):
@@ -30,6 +31,7 @@ class RowTarget:
     def __init__(self, model: nn.Module, layer_caches: Sequence[Any]) -> None:
         self._model = model
         self._windows = [_window(cache) for cache in layer_caches]
+        self._native = is_accelerated(model)
         self._head = OutputHead(model)
         install_row_attention(model)
 
@@ -48,7 +50,7 @@ class RowTarget:
     def _run(self, batch: Sequence[Rows]) -> mx.array:
         """The forward, lazily: logits [R, V] of the rows that want them."""
         row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
-        views = row_batch.views(len(self._windows))
+        views = row_batch.views(len(self._windows), native=self._native)
         indices = logit_rows(row_batch, batch)
 
         def select(rows: mx.array) -> mx.array:  # [T, 1, D] to [R, 1, D]

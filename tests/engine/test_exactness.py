@@ -1,11 +1,13 @@
 """Greedy text is that of plain decoding, token for token, and rolled back caches are those that never drafted.
 
-On tiny models with random weights: full attention, sliding windows past their wrap, recurrent and hybrid layers.
+On tiny models with random weights: full attention, sliding windows past their wrap, recurrent and hybrid layers; those
+that run by rows with native kernels too.
 """
 
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
 
 from mtplx.engine.assembly import make_speculator
@@ -19,10 +21,16 @@ from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Request, SamplingParams
+from mtplx.kernels.accelerate import accelerate
+from mtplx.kernels.native_module import is_available
 from tests.engine.decoding import MistakenOracle, begin, decode, decode_together, step
+from tests.kernels.availability import needs_native
 from tests.tiny_models import CONFIGS, EOS, VOCAB_SIZE, tiny_model_folder
 
-BY_ROWS = ("llama", "qwen3", "gemma3_text")
+STOCK_BY_ROWS = ("llama", "qwen3", "gemma3_text")
+NATIVE = tuple(pytest.param(f"native {kind}", marks=needs_native) for kind in STOCK_BY_ROWS)
+BY_ROWS = (*STOCK_BY_ROWS, *NATIVE)
+KINDS = (*CONFIGS, *NATIVE)
 PROMPT = (40, 41, 42, 43, 50, 40, 41, 42, 43, 51, 40, 41)  # repeats, so that n-grams match
 NEVER_ENDING = {EOS: -100.0}  # random models would stop at any time
 GREEDY = SamplingParams(temperature=0.0, logit_bias=NEVER_ENDING)
@@ -38,22 +46,33 @@ PROCESSED = SamplingParams(
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LoadedModel]:
     folder: Path = tmp_path_factory.mktemp("models")
-    return {kind: load_model(str(tiny_model_folder(folder, kind))) for kind in CONFIGS}
+    stock = {kind: load_model(str(tiny_model_folder(folder, kind))) for kind in CONFIGS}
+    return stock | ({f"native {kind}": native_model(folder, kind) for kind in STOCK_BY_ROWS} if is_available() else {})
+
+
+def native_model(folder: Path, kind: str) -> LoadedModel:
+    """One that decodes with native kernels, of sizes that quantization takes everywhere."""
+    loaded = load_model(str(tiny_model_folder(folder, kind, CONFIGS[kind] | {"hidden_size": 64}, seed=1)))
+    nn.quantize(loaded.model, group_size=32, bits=8)
+    assert accelerate(loaded.model).failed == ()
+    return loaded
 
 
 def request(depth: int = 0, drafter: str = "none", sampling: SamplingParams = GREEDY, max_tokens: int = 24) -> Request:
     return Request("test", PROMPT, max_tokens, sampling, depth=depth, drafter=drafter)
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_attention_runs_by_rows_and_recurrence_one_sequence_at_a_time(
     models: dict[str, LoadedModel], kind: str
 ) -> None:
-    assert make_target(models[kind].model).way == ("rows" if kind in BY_ROWS else "sequential")
+    assert make_target(models[kind].model).way == (
+        "rows" if kind.removeprefix("native ") in STOCK_BY_ROWS else "sequential"
+    )
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, PROCESSED], ids=["plain", "processed"])
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_greedy_text_is_the_same_at_every_depth_and_with_every_drafter(
     models: dict[str, LoadedModel], kind: str, sampling: SamplingParams
 ) -> None:
@@ -72,7 +91,7 @@ def test_greedy_text_is_the_same_at_every_depth_and_with_every_drafter(
 
 @pytest.mark.parametrize("sampling", [GREEDY, PROCESSED], ids=["plain", "processed"])
 @pytest.mark.parametrize("depth", [1, 3, 8])
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_partly_accepted_drafts_change_nothing(
     models: dict[str, LoadedModel], kind: str, depth: int, sampling: SamplingParams
 ) -> None:
@@ -87,7 +106,7 @@ def test_partly_accepted_drafts_change_nothing(
     assert 0 < stats.num_accepted < stats.num_drafted
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_after_every_round_the_cache_is_one_that_never_drafted(models: dict[str, LoadedModel], kind: str) -> None:
     plain = make_speculator(models[kind])
     expected, _ = decode(plain, request(max_tokens=24))
@@ -120,11 +139,18 @@ def assert_same_rows(speculated: object, expected: object, plain: Speculator) ->
     expected.rollback()
 
 
-@pytest.mark.parametrize("way", ["rows", "sequential"])
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("gemma3_text", "rows"),
+        ("gemma3_text", "sequential"),
+        pytest.param("native gemma3_text", "rows", marks=needs_native),
+    ],
+)
 def test_caches_stay_exact_after_a_window_has_let_go_of_hundreds_of_rows(
-    models: dict[str, LoadedModel], way: str
+    models: dict[str, LoadedModel], kind: str, way: str
 ) -> None:
-    loaded = models["gemma3_text"]
+    loaded = models[kind]
     target = make_target(loaded.model) if way == "rows" else SequentialTarget(loaded.model, loaded.model.make_cache)
     plain = Speculator(target, {}, loaded.tokenizer)
     prompt = tuple((5 + 37 * place) % 250 for place in range(250))
@@ -142,8 +168,9 @@ def test_caches_stay_exact_after_a_window_has_let_go_of_hundreds_of_rows(
     assert speculated.speculation.num_accepted < speculated.speculation.num_drafted
 
 
-def test_sequences_that_share_a_forward_say_what_they_say_alone(models: dict[str, LoadedModel]) -> None:
-    speculator = make_speculator(models["llama"], self_draft_layers=1)
+@pytest.mark.parametrize("kind", ["llama", *NATIVE])
+def test_sequences_that_share_a_forward_say_what_they_say_alone(models: dict[str, LoadedModel], kind: str) -> None:
+    speculator = make_speculator(models[kind], self_draft_layers=1)
     requests = [
         request(),
         request(8, "self"),

@@ -4,9 +4,9 @@ import pytest
 
 from mtplx.engine.errors import ContextLengthError, InvalidRequestError
 from mtplx.engine.limits import Limits
-from mtplx.engine.types import Request
+from mtplx.engine.types import Request, SamplingParams
 
-LIMITS = Limits(context_length=100, max_depth=16, drafters=("ngram", "self"))
+LIMITS = Limits(context_length=100, vocab_size=50, max_depth=16, drafters=("ngram", "self"))
 
 
 def test_a_request_may_fill_the_context_to_the_last_token() -> None:
@@ -17,6 +17,11 @@ def test_a_request_may_fill_the_context_to_the_last_token() -> None:
     ("request_", "field", "words"),
     [
         (Request("r", (), 5), "prompt", "empty"),
+        (Request("r", (1, 50), 5), "prompt", "no token 50; .* from 0 to 49"),
+        (Request("r", (-1,), 5), "prompt", "no token -1"),
+        (Request("r", (1,), 5, SamplingParams(logit_bias={50: 1.0})), "logit_bias", "no token 50"),
+        (Request("r", (1,), 5, SamplingParams(logit_bias={-1: 1.0})), "logit_bias", "no token -1"),
+        (Request("r", (1,), 5, stop=("a", "")), "stop", "empty"),
         (Request("r", (1,), 0), "max_tokens", "at least 1"),
         (Request("r", (1,), 5, depth=17), "speculative_depth", "from 0 to 16, not 17"),
         (Request("r", (1,), 5, depth=-1), "speculative_depth", "from 0 to 16"),

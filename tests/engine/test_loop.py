@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mtplx.engine.drafters.ngram import NgramDrafter
-from mtplx.engine.errors import EngineUnavailableError, ModelLoadError, OverloadedError
+from mtplx.engine.errors import EngineUnavailableError, InvalidRequestError, ModelLoadError, OverloadedError
 from mtplx.engine.loop import EngineLoop, Stepper
 from mtplx.engine.scheduler import Scheduler
 from mtplx.engine.speculative import Speculator
@@ -281,4 +281,17 @@ def test_a_step_brings_one_hand_over() -> None:
     loop.submit(request("a", max_tokens=7))
     receiver.wait_for(lambda: bool(receiver.ended))
     assert [len(batch) for batch in receiver.batches] == [1] * 7
+    loop.stop()
+
+
+def test_an_id_that_is_open_already_is_refused_and_harms_nobody() -> None:
+    gate = Gate()
+    loop, receiver = start(lambda: make_scheduler(gate))
+    wait_until(lambda: loop.status.state == "ok")
+    loop.submit(request("a"))
+    with pytest.raises(InvalidRequestError, match="open already"):
+        loop.submit(request("a"))
+    gate.open.set()
+    receiver.wait_for(lambda: bool(receiver.ended))
+    assert receiver.ended == {"a": "length"}
     loop.stop()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mtplx import EngineSession, GenerationConfig
@@ -52,6 +53,24 @@ def test_a_prompt_may_be_text_tokens_or_messages(session: EngineSession) -> None
     messages = [{"role": "user", "content": "in the end"}]
     by_messages = list(session.generate(messages))
     assert list(session.generate(tokenizer.encode(tokenizer.render_chat(messages)))) == by_messages != by_text
+
+
+def test_token_ids_may_be_numpys(session: EngineSession) -> None:
+    tokens = session.model.tokenizer.encode("in the end")
+    assert list(session.generate(np.array(tokens))) == list(session.generate(tokens))
+
+
+def test_a_text_cannot_go_on_once_another_is_begun(session: EngineSession) -> None:
+    first = session.generate("in the end")
+    next(first)
+    next(session.generate("another one"))
+    with pytest.raises(StageOrderError, match="has begun another text"):
+        next(first)
+
+
+def test_a_stop_that_is_no_tuple_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="stop must be a tuple"):
+        GenerationConfig(stop="the")  # type: ignore[arg-type]
 
 
 def test_statistics_tell_drafted_and_accepted_by_position(session: EngineSession) -> None:
@@ -121,6 +140,8 @@ def test_stages_out_of_order_say_what_comes_first(session: EngineSession) -> Non
         ({"drafter": "oracle"}, "the", "'oracle' is not available"),
         ({"speculative_depth": -1}, "the", "speculative_depth"),
         ({"max_tokens": 600}, "the", "maximum context length is 512"),
+        ({}, [5, 100_000], "no token 100000"),
+        ({"logit_bias": {5000: 1.0}}, "the", "no token 5000"),
         ({}, "", "prompt is empty"),
         ({}, [], "prompt is empty"),
     ],

@@ -71,7 +71,7 @@ def letter_engine(pace_s: float = 0.0) -> LoadEngine:
     def load_engine(settings: Settings) -> LoadedEngine:
         speculator = letter_speculator(pace_s)
         scheduler = Scheduler(speculator, max_running=settings.max_running, prefill_chunk=16, max_rows=CONTEXT_LENGTH)
-        limits = Limits(CONTEXT_LENGTH, settings.max_speculative_depth, tuple(speculator.drafters))
+        limits = Limits(CONTEXT_LENGTH, VOCAB_SIZE, settings.max_speculative_depth, tuple(speculator.drafters))
         return LoadedEngine(letter_model(), limits, scheduler, "rows", KERNELS)
 
     return load_engine
