@@ -9,6 +9,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 
+from mtplx.kernels import layers
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRMSNorm, NativeRoPE, native_layer
 from mtplx.kernels.memory import settle
 from mtplx.kernels.report import Acceleration
@@ -48,6 +49,11 @@ def accelerate(model: nn.Module) -> Acceleration:
     if failed:
         logger.error("native kernels differ from MLX's own on this machine, which serve instead: %s", ", ".join(failed))
     return Acceleration(dict(native), dict(stock), failed)
+
+
+def is_accelerated(model: nn.Module) -> bool:
+    """Whether any of its layers is native."""
+    return any(type(module).__module__ == layers.__name__ for module in model.modules())
 
 
 def _settle(swaps: Sequence[nn.Module]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from mtplx.engine import rows
 from mtplx.engine.cache import RowCache
 from mtplx.engine.rows import RowBatch, RowMask
+from mtplx.kernels.attention import Attended
 from tests.kernels.availability import needs_native
 
 NUM_HEADS, NUM_KV_HEADS = 4, 2
@@ -80,7 +81,7 @@ def test_native_attention_gives_what_mlx_gives(form: Form) -> None:
 def test_a_layer_is_one_call_and_writes_its_rows_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def counted(*arguments: object, **options: object) -> rows.Attended:
+    def counted(*arguments: object, **options: object) -> Attended:
         calls.append(options)
         return original(*arguments, **options)  # type: ignore[arg-type]
 
@@ -97,7 +98,7 @@ def test_a_layer_is_one_call_and_writes_its_rows_in_place(monkeypatch: pytest.Mo
 
 
 def address(array: mx.array) -> int:
-    return int(np.array(array, copy=False).__array_interface__["data"][0])
+    return int(np.asarray(array).__array_interface__["data"][0])
 
 
 def test_rows_in_half_precision_go_the_stock_way() -> None:
