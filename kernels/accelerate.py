@@ -10,7 +10,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from mtplx.kernels import layers
-from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRMSNorm, NativeRoPE, native_layer
+from mtplx.kernels.layers import NativeEmbedding, NativeLayerNorm, NativeLinear, NativeRMSNorm, NativeRoPE, native_layer
 from mtplx.kernels.memory import settle
 from mtplx.kernels.report import Acceleration
 
@@ -84,6 +84,9 @@ def _agrees(layer: nn.Module, swap: nn.Module) -> bool:
             expected, given = layer.as_linear(x), swap.as_linear(x)
         case NativeRMSNorm():
             x = mx.random.normal((3, swap.weight.size))
+            expected, given = layer(x), swap(x)
+        case NativeLayerNorm():
+            x = mx.random.normal((3, swap.dims))
             expected, given = layer(x), swap(x)
         case NativeRoPE():
             x = mx.random.normal((3, 2, 1, swap.dims))

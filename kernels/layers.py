@@ -7,7 +7,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from mtplx.kernels.linear import BITS, BLOCK, GROUP_SIZES, TiledWeights, quantized_linear, tile
-from mtplx.kernels.norm import rms_norm
+from mtplx.kernels.norm import layer_norm, rms_norm
 from mtplx.kernels.rope import rope
 
 
@@ -59,6 +59,21 @@ class NativeRMSNorm(nn.Module):
         return rms_norm(x, self.weight, self.eps)
 
 
+class NativeLayerNorm(nn.Module):
+    """In the place of `nn.LayerNorm`."""
+
+    def __init__(self, layer: nn.LayerNorm) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dims, self.eps = layer.dims, layer.eps
+        for name in ("weight", "bias"):
+            if name in layer:
+                self[name] = layer[name]
+        self.freeze()
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return layer_norm(x, self.get("weight"), self.get("bias"), self.eps)
+
+
 class NativeRoPE(nn.Module):
     """In the place of `nn.RoPE`."""
 
@@ -79,6 +94,8 @@ def native_layer(layer: nn.Module) -> nn.Module | None:
         return NativeEmbedding(layer)
     if type(layer) is nn.RMSNorm:
         return NativeRMSNorm(layer)
+    if type(layer) is nn.LayerNorm:
+        return NativeLayerNorm(layer)
     if type(layer) is nn.RoPE:
         return NativeRoPE(layer)
     return None

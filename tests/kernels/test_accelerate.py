@@ -59,6 +59,18 @@ def test_it_tells_what_it_did_and_leaves_the_rest(tmp_path: Path) -> None:
     assert done.stock["RMSNorm"] > 0  # gemma's own norm, which adds 1 to its weight, is not MLX's
 
 
+def test_layer_norms_are_swapped_whatever_weights_they_have() -> None:
+    norms = [nn.LayerNorm(48), nn.LayerNorm(48, affine=False, eps=0.1), nn.LayerNorm(48, bias=False)]
+    model = nn.Sequential(*norms)
+    model.apply(lambda weight: weight + mx.random.normal(weight.shape))
+    x = mx.random.normal((5, 48)) + 2.0
+    expected = [norm(x) for norm in norms]
+    assert accelerate(model).native == {"LayerNorm": 3}
+    for norm, values in zip(model.layers, expected, strict=True):
+        assert isinstance(norm, layers.NativeLayerNorm)
+        assert mx.allclose(norm(x), values, rtol=1e-5, atol=1e-5)
+
+
 def test_a_kernel_that_differs_is_left_out_loudly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
