@@ -1,6 +1,8 @@
 """Which kernels decode, for people to see. Knows no MLX."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -12,13 +14,17 @@ class Acceleration:
     stock: dict[str, int]
     failed: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        failed = f"; failed their check: {', '.join(self.failed)}" if self.failed else ""
+        return f"layers made native: {_counts(self.native)}; MLX's own: {_counts(self.stock)}{failed}"
+
 
 @dataclass(frozen=True)
 class KernelReport:
     """Whether the native kernels are active and, if so, what for; else the reason, and whether that costs speed.
 
     `isa` names the instructions they were compiled for: avx512, avx2, neon or generic. `layers` tells what became of
-    the model's.
+    the model's, None if nothing was tried; `decoder_layers` how its decoder layers run, None before they do.
     """
 
     active: bool
@@ -27,8 +33,22 @@ class KernelReport:
     isa: str | None = None
     threads: int | None = None
     layers: Acceleration | None = None
+    decoder_layers: Literal["in one native call", "one by one"] | None = None
+
+    def with_decoder(self, *, fused: bool) -> "KernelReport":
+        """The report, with how the decoder layers of a loaded model run."""
+        return replace(self, decoder_layers="in one native call" if fused else "one by one")
 
     def __str__(self) -> str:
-        if self.active:
-            return f"native, for {self.isa}, threads: {self.threads}"
-        return f"MLX's own: {self.reason}"
+        if not self.active:
+            return f"MLX's own: {self.reason}"
+        parts = [f"native, for {self.isa}, threads: {self.threads}"]
+        if self.layers is not None:
+            parts.append(str(self.layers))
+        if self.decoder_layers is not None:
+            parts.append(f"decoder layers run {self.decoder_layers}")
+        return "; ".join(parts)
+
+
+def _counts(layers: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in layers.items()) or "none"

@@ -12,6 +12,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     # Imported here, for these bring in MLX and take longer than starting to listen.
     from mtplx.engine.assembly import default_prefill_chunk, make_speculator
     from mtplx.engine.models.loading import load_model
+    from mtplx.engine.models.running import is_fused
     from mtplx.engine.scheduler import Scheduler
     from mtplx.kernels.preparing import prepare_kernels, speed_up
 
@@ -19,6 +20,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     model = load_model(settings.model)
     kernels = speed_up(model.model, kernels)
     speculator = make_speculator(model, self_draft_layers=settings.self_draft_layers)
+    kernels = kernels.with_decoder(fused=is_fused(speculator.target))
     if settings.drafter not in (PLAIN, *speculator.drafters):
         raise ModelLoadError(f"the drafter {settings.drafter!r} is not available for {model.id}; choose another")
     scheduler = Scheduler(

@@ -60,6 +60,11 @@ def by_rows(model: nn.Module, layer_caches: Sequence[Any]) -> RowTarget:
         return RowTarget(model, layer_caches)
 
 
+def is_fused(target: Target) -> bool:
+    """Whether the decoder layers run as one native call."""
+    return isinstance(target, FusedTarget)
+
+
 def run_a_round(target: Target) -> None:
     """Forward a few rows, keep one of them, and go on from there. Raises whatever keeps the model from that."""
     cache = target.new_cache()

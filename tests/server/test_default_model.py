@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from mtplx.server.loading import load_engine
+from tests.kernels.availability import needs_native
 from tests.server.conftest import Client, events, running_server
 
 pytestmark = pytest.mark.slow
@@ -30,6 +31,18 @@ def test_it_is_served_with_both_drafters(client: Client) -> None:
         "runs_by": "rows",
         "drafters": ["ngram", "self"],
     }
+
+
+@needs_native
+def test_health_tells_what_native_kernels_do(client: Client) -> None:
+    kernels = client.get("/health").json()["kernels"]
+    assert kernels["active"]
+    assert kernels["layers"] == {
+        "native": {"QuantizedEmbedding": 1, "QuantizedLinear": 210, "RMSNorm": 61, "RoPE": 30},
+        "stock": {},
+        "failed": [],
+    }
+    assert kernels["decoder_layers"] == "in one native call"
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "self"])
