@@ -68,6 +68,9 @@ def quantized_linear(
     num_outputs: int,
 ) -> mx.array: ...
 
+# dense.cpp
+def dense_linear(x: mx.array, values: mx.array, *, num_outputs: int) -> mx.array: ...
+
 # memory.cpp
 def join_in_huge_pages(arrays: list[mx.array]) -> tuple[mx.array, int]: ...
 

@@ -6,9 +6,12 @@ Knows layers; knows no model.
 import mlx.core as mx
 import mlx.nn as nn
 
+from mtplx.kernels.dense import DTYPES, dense_linear, tile_dense
 from mtplx.kernels.linear import BITS, BLOCK, GROUP_SIZES, TiledWeights, quantized_linear, tile
 from mtplx.kernels.norm import layer_norm, rms_norm
 from mtplx.kernels.rope import rope
+
+_MAX_WEIGHTS = 1 << 30  # of one layer: settled memory is counted in 32 bits
 
 
 def _tiles_of(layer: nn.Module) -> TiledWeights:
@@ -45,6 +48,27 @@ class NativeEmbedding(nn.QuantizedEmbedding):
 
     def as_linear(self, x: mx.array) -> mx.array:
         return quantized_linear(x, self.tiles).astype(x.dtype)
+
+
+class NativeDense(nn.Module):
+    """In the place of `nn.Linear`, whose weights it takes over in a layout of its own."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.tiles = tile_dense(layer.weight)
+        mx.eval(self.tiles.values)
+        if "bias" in layer:
+            self.bias = layer.bias
+        self.freeze()
+
+    @property
+    def weight(self) -> mx.array:
+        """The weights [N, K], which some models look into, put together anew."""
+        return self.tiles.rows()
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y = dense_linear(x, self.tiles)
+        return (y + self.bias if "bias" in self else y).astype(mx.result_type(x, self.tiles.values))
 
 
 class NativeRMSNorm(nn.Module):
@@ -92,6 +116,8 @@ def native_layer(layer: nn.Module) -> nn.Module | None:
         return NativeLinear(layer)
     if type(layer) is nn.QuantizedEmbedding and _is_supported(layer):
         return NativeEmbedding(layer)
+    if type(layer) is nn.Linear and _is_supported_dense(layer.weight):
+        return NativeDense(layer)
     if type(layer) is nn.RMSNorm:
         return NativeRMSNorm(layer)
     if type(layer) is nn.LayerNorm:
@@ -104,3 +130,8 @@ def native_layer(layer: nn.Module) -> nn.Module | None:
 def _is_supported(layer: nn.QuantizedLinear | nn.QuantizedEmbedding) -> bool:
     num_inputs = layer.weight.shape[1] * 32 // layer.bits
     return layer.mode == "affine" and layer.bits in BITS and layer.group_size in GROUP_SIZES and num_inputs % BLOCK == 0
+
+
+def _is_supported_dense(weight: mx.array) -> bool:
+    # With less than a block of inputs there is nothing to gain; Gemma 3n, for one, writes such weights in every pass.
+    return weight.dtype in DTYPES and weight.shape[-1] >= BLOCK and weight.size < _MAX_WEIGHTS

@@ -43,9 +43,9 @@ def reference_quantized_linear(
 def tile(weight: mx.array, scales: mx.array, biases: mx.array, *, bits: int, group_size: int) -> TiledWeights:
     """Rearrange quantized weights [N, K * bits / 32] and their scales and biases [N, K / group]."""
     return TiledWeights(
-        mx.pad(_tiled(weight).flatten(), (0, LANES)),
-        _tiled(scales.astype(mx.float32)),
-        _tiled(biases.astype(mx.float32)),
+        mx.pad(tiled(weight).flatten(), (0, LANES)),
+        tiled(scales.astype(mx.float32)),
+        tiled(biases.astype(mx.float32)),
         bits,
         group_size,
         weight.shape[0],
@@ -65,7 +65,7 @@ def quantized_linear(x: mx.array, weights: TiledWeights) -> mx.array:
     )
 
 
-def _tiled(array: mx.array) -> mx.array:
+def tiled(array: mx.array) -> mx.array:
     """[N, columns] to [tiles, columns, 16], filled up with zeros."""
     padded = mx.pad(array, [(0, -array.shape[0] % LANES), (0, 0)])
     return mx.contiguous(padded.reshape(-1, LANES, array.shape[1]).transpose(0, 2, 1))

@@ -15,9 +15,6 @@ namespace mx = mlx::core;
 namespace mtplx {
 namespace {
 
-// Below this many multiplications a second thread costs more than it saves.
-constexpr int64_t kWorthSharing = 1 << 16;
-
 class QuantizedLinear : public mx::Primitive {
  public:
   QuantizedLinear(mx::Stream stream, int bits, int group, int num_outputs)
@@ -37,7 +34,7 @@ class QuantizedLinear : public mx::Primitive {
       const int num_inputs = x.shape(-1), num_rows = x.size() / num_inputs;
       const QuantizedWeights weights{words.data<uint32_t>(), scales.data<float>(), biases.data<float>(), bits,
                                      group,                  num_inputs,           num_outputs};
-      run(weights, x.data<float>(), num_rows, out.data<float>());
+      multiply_rows(weights, group, x.data<float>(), num_rows, num_inputs, out.data<float>());
     });
   }
 
@@ -53,21 +50,6 @@ class QuantizedLinear : public mx::Primitive {
   const char* name() const override { return "QuantizedLinear"; }
 
  private:
-  static void run(const QuantizedWeights& weights, const float* x, int num_rows, float* y) {
-    if (num_rows == 0) return;
-    PackedRows rows(num_rows, weights.num_inputs, weights.group);
-    const int64_t work = int64_t(num_rows) * weights.num_inputs * weights.num_outputs;
-    run_in_parallel(work > kWorthSharing, [&](const Team& team) {
-      rows.pack(team.part(rows.num_groups), [&](int row, int k, float* values) {
-        std::copy_n(x + int64_t(row) * weights.num_inputs + k, weights.group, values);
-      });
-      team.barrier();
-      multiply(weights, rows, team, [&](int row, int first, const float* values, int count) {
-        std::copy(values, values + count, y + int64_t(row) * weights.num_outputs + first);
-      });
-    });
-  }
-
   int bits_, group_, num_outputs_;
 };
 

@@ -14,6 +14,7 @@
 
 namespace mtplx {
 void bind_decoder(nanobind::module_& m);
+void bind_dense(nanobind::module_& m);
 void bind_limits(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
@@ -33,6 +34,7 @@ NB_MODULE(_native, m) {
   m.def("num_threads", &mtplx::num_threads);
   m.def("set_num_threads", &mtplx::set_num_threads, nanobind::arg("num_threads"));
   mtplx::bind_decoder(m);
+  mtplx::bind_dense(m);
   mtplx::bind_limits(m);
   mtplx::bind_linear(m);
   mtplx::bind_memory(m);

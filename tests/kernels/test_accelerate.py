@@ -52,6 +52,32 @@ def test_an_accelerated_model_gives_the_same_logits(tmp_path: Path, kind: str) -
     assert mx.abs(after - before).max().item() < 1e-4 * mx.abs(before).max().item()
 
 
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_so_does_one_that_is_not_quantized(tmp_path: Path, kind: str, dtype: mx.Dtype) -> None:
+    model = load_model(str(tiny_model_folder(tmp_path, kind))).model
+    products = [module for module in model.modules() if type(module) is nn.Linear]
+    for product in products:
+        product.weight = product.weight.astype(dtype)
+    before = logits(model)
+    mx.eval(before)
+    done = accelerate(model)
+    assert done.failed == ()
+    assert done.native["Linear"] > 0
+    after = logits(model)
+    assert mx.abs(after - before).max().item() < 1e-4 * mx.abs(before).max().item()
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3_text"])
+def test_rows_of_a_model_that_is_not_quantized_are_exact(tmp_path: Path, kind: str) -> None:
+    model = load_model(str(tiny_model_folder(tmp_path, kind))).model
+    accelerate(model)
+    target = RowTarget(model, make_prompt_cache(model))
+    alone = run(target, *([token] for token in TOKENS))
+    for parts in ([TOKENS], [TOKENS[:1], TOKENS[1:]], [TOKENS[:13], TOKENS[13:17], TOKENS[17:]]):
+        assert mx.array_equal(run(target, *parts), alone)
+
+
 def test_it_tells_what_it_did_and_leaves_the_rest(tmp_path: Path) -> None:
     model = quantized_model(tmp_path, "gemma3_text")
     done = accelerate(model)

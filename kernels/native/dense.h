@@ -1,0 +1,73 @@
+// Products with weights that are numbers: float32, float16 or bfloat16. Knows memory layout and arithmetic; knows no MLX.
+//
+// Layout: [tiles][K][16], K filled up with zeros to whole blocks of 32. Arithmetic: t = Σ w·x over a block, then y += t.
+#pragma once
+
+#include "half.h"
+#include "products.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+namespace mtplx {
+
+enum class DenseType { kFloat32, kFloat16, kBFloat16 };
+
+struct DenseWeights {
+  const void* values;
+  DenseType type;
+  int num_inputs;  // with what fills up the last block
+  int num_outputs;
+
+  int num_tiles() const { return tiles_of(num_outputs); }
+  int num_groups() const { return num_inputs / kBlock; }
+};
+
+// The upper half of a float32.
+struct bfloat16 {
+  uint16_t bits;
+};
+
+inline void read(const bfloat16* from, vregister& to) {
+#ifdef __AVX512F__
+  // GCC 12 widens a vector half by half; without a mask, it warns as in half.h.
+  const auto widened = _mm512_maskz_cvtepu16_epi32(0xffff, load<__m256i>(from));
+  to = reinterpret_cast<vregister>(reinterpret_cast<vuint>(widened) << 16);
+#elif defined(__AVX2__)
+  to = reinterpret_cast<vregister>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load<__m128i>(from)), 16));
+#else
+  typedef uint16_t vhalves __attribute__((vector_size(2 * kRegisterLanes)));
+  typedef uint32_t vbits __attribute__((vector_size(4 * kRegisterLanes)));
+  to = reinterpret_cast<vregister>(__builtin_convertvector(load<vhalves>(from), vbits) << 16);
+#endif
+}
+
+template <typename Scalar>
+struct DenseSource {
+  using Weights = DenseWeights;
+  using Unit = Scalar;
+  static constexpr int kBlockUnits = kBlock * kLanes;
+
+  static int64_t tile_units(const Weights& weights) { return int64_t(weights.num_inputs) * kLanes; }
+  static const Unit* tile(const Weights& weights, int i) {
+    return static_cast<const Unit*>(weights.values) + i * tile_units(weights);
+  }
+  static int blocks(const Weights&) { return 1; }
+
+  template <int I>
+  static vfloat weight(const Unit* block) {
+    vregister parts[kLanes / kRegisterLanes];
+    for (int i = 0; i < kLanes / kRegisterLanes; i++) read(block + I * kLanes + i * kRegisterLanes, parts[i]);
+    return load<vfloat>(parts);
+  }
+
+  struct Group {
+    Group(const Weights&, int, int, int) {}
+    void add(const vfloat& t, float, vfloat& y) const { y += t; }
+  };
+};
+
+RunKernel<DenseWeights> find_kernel(const DenseWeights& weights, int rows, bool single_tile);
+
+}  // namespace mtplx

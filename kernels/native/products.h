@@ -1,0 +1,163 @@
+// Products y = x Wᵀ for any number of rows, whatever the weights are made of.
+//
+// 16 outputs lie side by side, a tile, so that one vector holds weight k of all of them, and no sum crosses lanes.
+//
+// Arithmetic of one output, the same whatever shares the call: within a group of inputs t = Σ w·x, from k = 0 on, in one
+// multiply-add a step; then the source adds t to y. Group by group.
+//
+// A source knows how weights lie. It has
+//   Weights              num_groups(), num_outputs, num_tiles()
+//   Unit, kBlockUnits    what weights consist of, and how many of these a block of a tile takes
+//   tile(weights, i), tile_units(weights), blocks(weights)   where a tile begins, its size, the blocks of a group
+//   weight<I>(block)     weight I of 32 of the block's outputs
+//   Group                of a tile: made from weights, tile, number and tiles ahead; add(t, sum of the inputs, y)
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "parallel.h"
+#include "rows.h"
+#include "simd.h"
+
+namespace mtplx {
+
+constexpr int kBlock = 32;  // inputs whose weights fill whole lanes, whatever their bits
+
+constexpr int tiles_of(int num_outputs) { return (num_outputs + kLanes - 1) / kLanes; }
+
+// How many tiles a kernel takes at once: as many as fill half the registers with their sums, for these rows, but no
+// more than it takes to keep the multipliers busy.
+constexpr int tiles_at_once(int rows) {
+  const int fit = kRegisters / kRegistersPerVector / 2 / rows;
+  return fit >= 3 ? 3 : fit >= 2 ? 2 : 1;
+}
+
+// Products of the `Rows` rows of a block with `Tiles` neighbouring tiles, to out [Rows][Tiles * 16].
+template <typename Source, int Rows, int Tiles>
+class Kernel {
+ public:
+  using Weights = typename Source::Weights;
+  using Unit = typename Source::Unit;
+
+  // `tiles_ahead` tiles on from these are those that will be wanted next.
+  static void run(const Weights& weights, const float* x, const float* sums, int first_tile, int tiles_ahead,
+                  float* out) {
+    constexpr int kLine = 64 / sizeof(Unit);
+    const int num_groups = weights.num_groups(), blocks = Source::blocks(weights);
+    const Unit* at[Tiles];
+    for (int tile = 0; tile < Tiles; tile++) at[tile] = Source::tile(weights, first_tile + tile);
+    const int64_t units_ahead = tiles_ahead * Source::tile_units(weights);
+    Sums total = {};
+    for (int g = 0; g < num_groups; g++) {
+      Sums t = {};
+      for (int b = 0; b < blocks; b++) {
+        for (int tile = 0; tile < Tiles; tile++)
+          for (int i = 0; i < Source::kBlockUnits; i += kLine) prefetch(at[tile] + units_ahead + i);
+        add_block(at, x, t, std::make_integer_sequence<int, kBlock>{});
+        x += kBlock * Rows;
+        for (int tile = 0; tile < Tiles; tile++) at[tile] += Source::kBlockUnits;
+      }
+      for (int tile = 0; tile < Tiles; tile++) {
+        const typename Source::Group group(weights, first_tile + tile, g, tiles_ahead);
+#pragma GCC unroll 16
+        for (int row = 0; row < Rows; row++) group.add(t[tile][row], sums[g * Rows + row], total[tile][row]);
+      }
+    }
+    for (int row = 0; row < Rows; row++)
+      for (int tile = 0; tile < Tiles; tile++) store(out + (row * Tiles + tile) * kLanes, total[tile][row]);
+  }
+
+ private:
+  using Sums = vfloat[Tiles][Rows];
+
+  template <int... I>
+  static inline __attribute__((always_inline)) void add_block(const Unit* const (&at)[Tiles], const float* x, Sums& t,
+                                                              std::integer_sequence<int, I...>) {
+    (add<I>(at, x, t), ...);
+  }
+
+  template <int I>
+  static inline __attribute__((always_inline)) void add(const Unit* const (&at)[Tiles], const float* x, Sums& t) {
+    vfloat w[Tiles];
+    for (int tile = 0; tile < Tiles; tile++) w[tile] = Source::template weight<I>(at[tile]);
+#pragma GCC unroll 16
+    for (int row = 0; row < Rows; row++) {
+      const vfloat value = broadcast(x[I * Rows + row]);
+#pragma GCC unroll 4
+      for (int tile = 0; tile < Tiles; tile++) t[tile][row] += w[tile] * value;
+    }
+  }
+};
+
+template <typename Weights>
+using RunKernel = void (*)(const Weights&, const float* x, const float* sums, int first_tile, int tiles_ahead,
+                           float* out);
+
+// A source's kernel for these rows of a block; for as many tiles as it takes at once, or for a single one.
+template <typename Source>
+RunKernel<typename Source::Weights> kernel_of(int rows, bool single_tile) {
+  const auto choose = [&]<int Rows>() -> RunKernel<typename Source::Weights> {
+    if constexpr (Rows > kMaxBlockRows)
+      return nullptr;
+    else
+      return single_tile ? &Kernel<Source, Rows, 1>::run : &Kernel<Source, Rows, tiles_at_once(Rows)>::run;
+  };
+  switch (rows) {
+    case 1: return choose.template operator()<1>();
+    case 2: return choose.template operator()<2>();
+    case 4: return choose.template operator()<4>();
+    case 6: return choose.template operator()<6>();
+    default: return choose.template operator()<8>();
+  }
+}
+
+// Products of all rows with a range of tiles. Calls `emit(row, first output, values, count)` for every run of results.
+template <typename Weights, typename Emit>
+void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::Range& tiles, int tiles_ahead,
+                    Emit emit) {
+  rows.for_each_block([&](int first_row, int size, const float* x, const float* sums) {
+    const int num_rows = std::min(size, rows.num_rows - first_row), step = tiles_at_once(size);
+    const RunKernel<Weights> run = find_kernel(weights, size, false), single = find_kernel(weights, size, true);
+    float out[kMaxBlockRows * 3 * kLanes];
+    for (int64_t tile = tiles.begin, count; tile < tiles.end; tile += count) {
+      count = tile + step <= tiles.end ? step : 1;
+      (count == step ? run : single)(weights, x, sums, tile, tiles_ahead, out);
+      const int first = tile * kLanes, width = std::min<int>(count * kLanes, weights.num_outputs - first);
+      for (int row = 0; row < num_rows; row++) emit(first_row + row, first, out + row * count * kLanes, width);
+    }
+  });
+}
+
+// This member's share of a product. Calls `emit` as above.
+template <typename Weights, typename Emit>
+void multiply(const Weights& weights, const PackedRows& rows, const Team& team, Emit emit) {
+  const int at_once = tiles_at_once(block_rows(rows.num_rows));
+  team.share(weights.num_tiles(), at_once,
+             [&](Team::Range tiles) { multiply_tiles(weights, rows, tiles, at_once * team.size, emit); });
+}
+
+// Below this many multiplications a second thread costs more than it saves.
+constexpr int64_t kWorthSharing = 1 << 16;
+
+// The whole product of x [num rows, num inputs], to y [num rows, num outputs]. Missing inputs of the last group are 0.
+template <typename Weights>
+void multiply_rows(const Weights& weights, int group, const float* x, int num_rows, int num_inputs, float* y) {
+  if (num_rows == 0) return;
+  PackedRows rows(num_rows, weights.num_inputs, group);
+  const int64_t work = int64_t(num_rows) * num_inputs * weights.num_outputs;
+  run_in_parallel(work > kWorthSharing, [&](const Team& team) {
+    rows.pack(team.part(rows.num_groups), [&](int row, int k, float* values) {
+      const int count = std::min(group, num_inputs - k);
+      std::copy_n(x + int64_t(row) * num_inputs + k, count, values);
+      std::fill(values + count, values + group, 0.0f);
+    });
+    team.barrier();
+    multiply(weights, rows, team, [&](int row, int first, const float* values, int count) {
+      std::copy_n(values, count, y + int64_t(row) * weights.num_outputs + first);
+    });
+  });
+}
+
+}  // namespace mtplx
