@@ -10,15 +10,8 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 
 from mtplx.kernels import layers
-from mtplx.kernels.layers import (
-    NativeDense,
-    NativeEmbedding,
-    NativeLayerNorm,
-    NativeLinear,
-    NativeRMSNorm,
-    NativeRoPE,
-    native_layer,
-)
+from mtplx.kernels.feed_forward import native_feed_forward
+from mtplx.kernels.layers import NativeEmbedding, NativeLayerNorm, NativeLinear, NativeRMSNorm, NativeRoPE, native_layer
 from mtplx.kernels.memory import settle
 from mtplx.kernels.report import Acceleration
 
@@ -41,7 +34,7 @@ def accelerate(model: nn.Module) -> Acceleration:
         kind = type(layer).__name__
         swap = native_layer(layer)
         if swap is not None:
-            form = (kind, *_form_of_weights(layer))
+            form = (kind, getattr(layer, "bits", None), getattr(layer, "group_size", None))
             if form not in checks:
                 checks[form] = _agrees(layer, swap)
             if checks[form]:
@@ -49,8 +42,9 @@ def accelerate(model: nn.Module) -> Acceleration:
                 native[kind] += 1
                 continue
         stock[kind] += 1
-    model.update_modules(tree_unflatten(swaps))  # before memory is needed for settling: this frees some
     _settle([swap for _, swap in swaps])
+    model.update_modules(tree_unflatten(swaps))
+    native += _swap_feed_forwards(model)
     failed = tuple(
         " ".join(str(part) for part in form if part is not None) for form, good in checks.items() if not good
     )
@@ -66,10 +60,22 @@ def is_accelerated(model: nn.Module) -> bool:
 
 def _settle(swaps: Sequence[nn.Module]) -> None:
     """Move the weights of native products to where they are quick to read through, in the order of the model."""
-    products = [swap for swap in swaps if isinstance(swap, NativeLinear | NativeEmbedding | NativeDense)]
+    products = [swap for swap in swaps if isinstance(swap, NativeLinear | NativeEmbedding)]
     if products:
         for product, tiles in zip(products, settle([product.tiles for product in products]), strict=True):
             product.tiles = tiles
+
+
+def _swap_feed_forwards(model: nn.Module) -> Counter[str]:
+    """Once the products in them are native; each is tried. How many, by the name of their type."""
+    swaps: list[tuple[str, nn.Module]] = []
+    kinds: Counter[str] = Counter()
+    for name, layer in model.named_modules():
+        if (swap := native_feed_forward(layer)) is not None:
+            swaps.append((name, swap))
+            kinds[type(layer).__name__] += 1
+    model.update_modules(tree_unflatten(swaps))
+    return kinds
 
 
 def _leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -77,17 +83,14 @@ def _leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     yield from leaves
 
 
-def _form_of_weights(layer: nn.Module) -> tuple[object, ...]:
-    """What tells which kernel their products take."""
-    if isinstance(layer, nn.Linear):
-        return (layer.weight.dtype,)
-    return getattr(layer, "bits", None), getattr(layer, "group_size", None)
+def _words(form: tuple[object, ...]) -> str:
+    return " ".join(str(part) for part in form if part is not None)
 
 
 def _agrees(layer: nn.Module, swap: nn.Module) -> bool:
     """Whether the native layer gives what MLX's own does, on a few random rows."""
     match swap:
-        case NativeLinear() | NativeDense():
+        case NativeLinear():
             x = mx.random.normal((3, swap.tiles.num_inputs))
             expected, given = layer(x), swap(x)
         case NativeEmbedding():
@@ -105,4 +108,5 @@ def _agrees(layer: nn.Module, swap: nn.Module) -> bool:
             expected, given = layer(x, offset=offset), swap(x, offset=offset)
         case _:
             raise TypeError(f"there is no check for {type(swap).__name__}")
-    return bool((mx.abs(expected - given).max() <= _TOLERANCE * mx.abs(expected).max()).item())
+    difference = mx.abs(expected - given).max() / mx.abs(expected).max()
+    return bool((difference < _TOLERANCE).item())

@@ -38,7 +38,7 @@ def test_health_tells_what_native_kernels_do(client: Client) -> None:
     kernels = client.get("/health").json()["kernels"]
     assert kernels["active"]
     assert kernels["layers"] == {
-        "native": {"QuantizedEmbedding": 1, "QuantizedLinear": 210, "RMSNorm": 61, "RoPE": 30},
+        "native": {"QuantizedEmbedding": 1, "QuantizedLinear": 210, "RMSNorm": 61, "RoPE": 30, "MLP": 30},
         "stock": {},
         "failed": [],
     }
