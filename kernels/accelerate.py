@@ -11,7 +11,15 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from mtplx.kernels import layers
 from mtplx.kernels.feed_forward import native_feed_forward
-from mtplx.kernels.layers import NativeEmbedding, NativeLayerNorm, NativeLinear, NativeRMSNorm, NativeRoPE, native_layer
+from mtplx.kernels.layers import (
+    NativeDense,
+    NativeEmbedding,
+    NativeLayerNorm,
+    NativeLinear,
+    NativeRMSNorm,
+    NativeRoPE,
+    native_layer,
+)
 from mtplx.kernels.memory import settle
 from mtplx.kernels.report import Acceleration
 
@@ -34,7 +42,7 @@ def accelerate(model: nn.Module) -> Acceleration:
         kind = type(layer).__name__
         swap = native_layer(layer)
         if swap is not None:
-            form = (kind, getattr(layer, "bits", None), getattr(layer, "group_size", None))
+            form = (kind, *_form_of_weights(layer))
             if form not in checks:
                 checks[form] = _agrees(layer, swap)
             if checks[form]:
@@ -42,8 +50,8 @@ def accelerate(model: nn.Module) -> Acceleration:
                 native[kind] += 1
                 continue
         stock[kind] += 1
+    model.update_modules(tree_unflatten(swaps))  # before memory is needed for settling: this frees some
     _settle([swap for _, swap in swaps])
-    model.update_modules(tree_unflatten(swaps))
     native += _swap_feed_forwards(model)
     failed = tuple(
         " ".join(str(part) for part in form if part is not None) for form, good in checks.items() if not good
@@ -60,7 +68,7 @@ def is_accelerated(model: nn.Module) -> bool:
 
 def _settle(swaps: Sequence[nn.Module]) -> None:
     """Move the weights of native products to where they are quick to read through, in the order of the model."""
-    products = [swap for swap in swaps if isinstance(swap, NativeLinear | NativeEmbedding)]
+    products = [swap for swap in swaps if isinstance(swap, NativeLinear | NativeEmbedding | NativeDense)]
     if products:
         for product, tiles in zip(products, settle([product.tiles for product in products]), strict=True):
             product.tiles = tiles
@@ -83,14 +91,17 @@ def _leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     yield from leaves
 
 
-def _words(form: tuple[object, ...]) -> str:
-    return " ".join(str(part) for part in form if part is not None)
+def _form_of_weights(layer: nn.Module) -> tuple[object, ...]:
+    """What tells which kernel their products take."""
+    if isinstance(layer, nn.Linear):
+        return (layer.weight.dtype,)
+    return getattr(layer, "bits", None), getattr(layer, "group_size", None)
 
 
 def _agrees(layer: nn.Module, swap: nn.Module) -> bool:
     """Whether the native layer gives what MLX's own does, on a few random rows."""
     match swap:
-        case NativeLinear():
+        case NativeLinear() | NativeDense():
             x = mx.random.normal((3, swap.tiles.num_inputs))
             expected, given = layer(x), swap(x)
         case NativeEmbedding():
@@ -108,5 +119,4 @@ def _agrees(layer: nn.Module, swap: nn.Module) -> bool:
             expected, given = layer(x, offset=offset), swap(x, offset=offset)
         case _:
             raise TypeError(f"there is no check for {type(swap).__name__}")
-    difference = mx.abs(expected - given).max() / mx.abs(expected).max()
-    return bool((difference < _TOLERANCE).item())
+    return bool((mx.abs(expected - given).max() <= _TOLERANCE * mx.abs(expected).max()).item())
