@@ -23,15 +23,16 @@ class NotByRowsError(Exception):
 class RowTarget:
     """An mlx-lm model run on flattened rows. `layer_caches` is the list its `make_cache` gives.
 
-    Raises NotByRowsError when a layer keeps anything but keys and values.
+    Attention is native if layers of the model are and `allow_native`. Raises NotByRowsError when a layer keeps anything
+    but keys and values.
     """
 
     way: Literal["rows"] = "rows"
 
-    def __init__(self, model: nn.Module, layer_caches: Sequence[Any]) -> None:
+    def __init__(self, model: nn.Module, layer_caches: Sequence[Any], *, allow_native: bool = True) -> None:
         self._model = model
         self._windows = [_window(cache) for cache in layer_caches]
-        self._native = is_accelerated(model)
+        self.is_native = allow_native and is_accelerated(model)
         self._head = OutputHead(model)
         install_row_attention(model)
 
@@ -50,7 +51,7 @@ class RowTarget:
     def _run(self, batch: Sequence[Rows]) -> mx.array:
         """The forward, lazily: logits [R, V] of the rows that want them."""
         row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
-        views = row_batch.views(len(self._windows), native=self._native)
+        views = row_batch.views(len(self._windows), native=self.is_native)
         indices = logit_rows(row_batch, batch)
 
         def select(rows: mx.array) -> mx.array:  # [T, 1, D] to [R, 1, D]

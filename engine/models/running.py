@@ -1,7 +1,7 @@
 """Which way a model runs. Knows the check that decides: rows must equal mlx-lm's own forward on this very model."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -36,8 +36,7 @@ def make_target(model: nn.Module) -> Target:
 
     target: Target
     try:
-        target = by_rows(model, layer_caches())
-        _check_rows(target, model)
+        target = _checked_by_rows(model, layer_caches)
     except NotByRowsError as reason:
         logger.info("this model runs one sequence at a time: %s", reason)
         target = SequentialTarget(model, layer_caches)
@@ -58,6 +57,20 @@ def by_rows(model: nn.Module, layer_caches: Sequence[Any]) -> RowTarget:
     except OtherShapeError as reason:
         logger.info("the decoder layers run one by one: %s", reason)
         return RowTarget(model, layer_caches)
+
+
+def _checked_by_rows(model: nn.Module, layer_caches: Callable[[], Sequence[Any]]) -> RowTarget:
+    """The target by rows, without native code of its own if that is what differs. Raises NotByRowsError."""
+    target = by_rows(model, layer_caches())
+    try:
+        _check_rows(target, model)
+    except NotByRowsError as reason:
+        if not target.is_native:
+            raise
+        target = RowTarget(model, layer_caches(), allow_native=False)
+        _check_rows(target, model)
+        logger.error("MLX's own attention serves, one layer at a time, since with native kernels: %s", reason)
+    return target
 
 
 def is_fused(target: Target) -> bool:

@@ -1,13 +1,21 @@
 """A model runs by rows only where that gives what mlx-lm's own forward gives, and must run one way or the other."""
 
+import logging
+
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
 from mlx_lm.models import gemma3_text, llama
 from mlx_lm.models.cache import KVCache
 
+from mtplx.engine import rows
 from mtplx.engine.drafters.layer_skip import NoSelfDrafterError, self_drafter
 from mtplx.engine.errors import ModelLoadError
-from mtplx.engine.models.running import make_target
+from mtplx.engine.models.fused_target import FusedTarget
+from mtplx.engine.models.running import is_fused, make_target
+from mtplx.kernels.accelerate import accelerate
+from mtplx.kernels.attention import Attended
+from tests.kernels.availability import needs_native
 from tests.tiny_models import CONFIGS, TRANSFORMER, tiny_model
 
 WINDOW = CONFIGS["gemma3_text"]["sliding_window"]
@@ -102,3 +110,39 @@ def test_a_model_whose_first_layers_do_not_run_alone_has_no_self_drafter() -> No
     model = tiny_model("baichuan_m1", config)
     with pytest.raises(NoSelfDrafterError, match="first 1 layers do not run alone"):
         self_drafter(model, make_target(model), 1)
+
+
+@needs_native
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text"])
+def test_native_attention_that_differs_is_left_out_loudly(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_model(kind)
+    accelerate(model)
+    assert make_target(model).is_native
+
+    def wrong(queries: mx.array, keys: list[mx.array], values: list[mx.array], *_: object, **__: object) -> Attended:
+        return Attended(mx.zeros_like(queries), keys, values)
+
+    monkeypatch.setattr(rows, "ragged_attention", wrong)
+    with caplog.at_level(logging.ERROR):
+        target = make_target(model)
+    assert target.way == "rows"
+    assert not target.is_native
+    assert "MLX's own attention serves" in caplog.text
+
+
+@needs_native
+def test_fused_layers_that_differ_are_left_out_loudly(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_model("llama", CONFIGS["llama"] | {"hidden_size": 64})
+    nn.quantize(model, group_size=32, bits=8)
+    accelerate(model)
+    assert is_fused(make_target(model))
+    monkeypatch.setattr(FusedTarget, "_decode", lambda target, hidden, segments: hidden)
+    with caplog.at_level(logging.ERROR):
+        target = make_target(model)
+    assert target.way == "rows"
+    assert not is_fused(target)
+    assert "MLX's own attention serves" in caplog.text
