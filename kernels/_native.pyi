@@ -71,6 +71,20 @@ def quantized_linear(
 # dense.cpp
 def dense_linear(x: mx.array, values: mx.array, *, num_outputs: int) -> mx.array: ...
 
+# gather.cpp
+def gathered_quantized_linear(
+    x: mx.array,
+    indices: mx.array,
+    words: mx.array,
+    scales: mx.array,
+    biases: mx.array,
+    *,
+    bits: int,
+    group_size: int,
+    num_outputs: int,
+) -> mx.array: ...
+def gathered_dense_linear(x: mx.array, indices: mx.array, values: mx.array, *, num_outputs: int) -> mx.array: ...
+
 # memory.cpp
 def join_in_huge_pages(arrays: list[mx.array]) -> tuple[mx.array, int]: ...
 

@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.switch_layers import SwitchLinear
 
 from mtplx.kernels import layers
 from mtplx.kernels.feed_forward import native_feed_forward
@@ -18,6 +19,7 @@ from mtplx.kernels.layers import (
     NativeLinear,
     NativeRMSNorm,
     NativeRoPE,
+    NativeSwitchLinear,
     native_layer,
 )
 from mtplx.kernels.memory import settle
@@ -68,7 +70,8 @@ def is_accelerated(model: nn.Module) -> bool:
 
 def _settle(swaps: Sequence[nn.Module]) -> None:
     """Move the weights of native products to where they are quick to read through, in the order of the model."""
-    products = [swap for swap in swaps if isinstance(swap, NativeLinear | NativeEmbedding | NativeDense)]
+    kinds = NativeLinear | NativeEmbedding | NativeDense | NativeSwitchLinear
+    products = [swap for swap in swaps if isinstance(swap, kinds)]
     if products:
         for product, tiles in zip(products, settle([product.tiles for product in products]), strict=True):
             product.tiles = tiles
@@ -93,7 +96,7 @@ def _leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def _form_of_weights(layer: nn.Module) -> tuple[object, ...]:
     """What tells which kernel their products take."""
-    if isinstance(layer, nn.Linear):
+    if isinstance(layer, nn.Linear | SwitchLinear):
         return (layer.weight.dtype,)
     return getattr(layer, "bits", None), getattr(layer, "group_size", None)
 
@@ -107,6 +110,10 @@ def _agrees(layer: nn.Module, swap: nn.Module) -> bool:
         case NativeEmbedding():
             x = mx.random.normal((2, swap.tiles.num_inputs))
             expected, given = layer.as_linear(x), swap.as_linear(x)
+        case NativeSwitchLinear():
+            x = mx.random.normal((3, 1, 1, swap.tiles.num_inputs))
+            indices = mx.arange(6).reshape(3, 2) % swap.num_experts
+            expected, given = layer(x, indices), swap(x, indices)
         case NativeRMSNorm():
             x = mx.random.normal((3, swap.weight.size))
             expected, given = layer(x), swap(x)

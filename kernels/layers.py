@@ -5,8 +5,10 @@ Knows layers; knows no model.
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 
-from mtplx.kernels.dense import DTYPES, dense_linear, tile_dense
+from mtplx.kernels.dense import DTYPES, DenseTiles, dense_linear, tile_dense
+from mtplx.kernels.gather import Experts, gathered_linear, tile_dense_experts, tile_experts
 from mtplx.kernels.linear import BITS, BLOCK, GROUP_SIZES, TiledWeights, quantized_linear, tile
 from mtplx.kernels.norm import layer_norm, rms_norm
 from mtplx.kernels.rope import rope
@@ -71,6 +73,32 @@ class NativeDense(nn.Module):
         return (y + self.bias if "bias" in self else y).astype(mx.result_type(x, self.tiles.values))
 
 
+class NativeSwitchLinear(nn.Module):
+    """In the place of mlx-lm's `QuantizedSwitchLinear` and `SwitchLinear`, whose weights it takes over in a layout of
+    its own."""
+
+    def __init__(self, layer: QuantizedSwitchLinear | SwitchLinear) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.num_experts, self.output_dims = layer.num_experts, layer.output_dims
+        if isinstance(layer, SwitchLinear):
+            self.tiles: Experts = tile_dense_experts(layer.weight)
+            mx.eval(self.tiles.values)
+        else:
+            form = {"bits": layer.bits, "group_size": layer.group_size}
+            self.tiles = tile_experts(layer["weight"], layer["scales"], layer["biases"], **form)
+            mx.eval(self.tiles.words, self.tiles.scales, self.tiles.biases)
+        if "bias" in layer:
+            self.bias = layer.bias
+        self.freeze()
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+        """x [..., M, K] and the experts [...] to [..., M, N]; the order of the experts makes no difference here."""
+        y = gathered_linear(x, indices, self.tiles, self.output_dims)
+        if "bias" in self:
+            y = y + mx.expand_dims(self.bias[indices], -2)
+        return y.astype(mx.result_type(x, self.tiles.values) if isinstance(self.tiles, DenseTiles) else x.dtype)
+
+
 class NativeRMSNorm(nn.Module):
     """In the place of `nn.RMSNorm`."""
 
@@ -118,6 +146,10 @@ def native_layer(layer: nn.Module) -> nn.Module | None:
         return NativeEmbedding(layer)
     if type(layer) is nn.Linear and _is_supported_dense(layer.weight):
         return NativeDense(layer)
+    if type(layer) is QuantizedSwitchLinear and layer.global_scale is None and _is_supported(layer):
+        return NativeSwitchLinear(layer)
+    if type(layer) is SwitchLinear and _is_supported_dense(layer.weight):
+        return NativeSwitchLinear(layer)
     if type(layer) is nn.RMSNorm:
         return NativeRMSNorm(layer)
     if type(layer) is nn.LayerNorm:
@@ -127,8 +159,8 @@ def native_layer(layer: nn.Module) -> nn.Module | None:
     return None
 
 
-def _is_supported(layer: nn.QuantizedLinear | nn.QuantizedEmbedding) -> bool:
-    num_inputs = layer.weight.shape[1] * 32 // layer.bits
+def _is_supported(layer: nn.QuantizedLinear | nn.QuantizedEmbedding | QuantizedSwitchLinear) -> bool:
+    num_inputs = layer.weight.shape[-1] * 32 // layer.bits
     return layer.mode == "affine" and layer.bits in BITS and layer.group_size in GROUP_SIZES and num_inputs % BLOCK == 0
 
 

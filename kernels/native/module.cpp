@@ -15,6 +15,7 @@
 namespace mtplx {
 void bind_decoder(nanobind::module_& m);
 void bind_dense(nanobind::module_& m);
+void bind_gather(nanobind::module_& m);
 void bind_limits(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
@@ -35,6 +36,7 @@ NB_MODULE(_native, m) {
   m.def("set_num_threads", &mtplx::set_num_threads, nanobind::arg("num_threads"));
   mtplx::bind_decoder(m);
   mtplx::bind_dense(m);
+  mtplx::bind_gather(m);
   mtplx::bind_limits(m);
   mtplx::bind_linear(m);
   mtplx::bind_memory(m);

@@ -16,11 +16,27 @@ from mtplx.kernels import layers
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.decoder import NativeDecoder, OtherShapeError
 from tests.kernels.availability import needs_native
-from tests.tiny_models import CONFIGS, tiny_model_folder
+from tests.tiny_models import CONFIGS, TRANSFORMER, tiny_model, tiny_model_folder
 
 pytestmark = needs_native
 
 TOKENS = [(7 * i) % 256 for i in range(40)]
+
+MIXTURES = {
+    "qwen3_next": CONFIGS["qwen3_next"],
+    "qwen3_moe": TRANSFORMER
+    | {
+        "hidden_size": 64,
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 40,
+        "norm_topk_prob": True,
+    },
+    "mixtral": {name: TRANSFORMER[name] for name in TRANSFORMER.keys() - {"head_dim", "max_position_embeddings"}}
+    | {"num_local_experts": 5, "num_experts_per_tok": 2, "hidden_size": 64},
+}
 
 
 def quantized_model(folder: Path, kind: str) -> nn.Module:
@@ -76,6 +92,43 @@ def test_rows_of_a_model_that_is_not_quantized_are_exact(tmp_path: Path, kind: s
     alone = run(target, *([token] for token in TOKENS))
     for parts in ([TOKENS], [TOKENS[:1], TOKENS[1:]], [TOKENS[:13], TOKENS[13:17], TOKENS[17:]]):
         assert mx.array_equal(run(target, *parts), alone)
+
+
+@pytest.mark.parametrize("bits", [None, 4], ids=["dense", "quantized"])
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_so_does_one_with_experts(kind: str, bits: int | None) -> None:
+    model = mixture(kind, bits)
+    before = logits(model)
+    mx.eval(before)
+    done = accelerate(model)
+    assert done.failed == ()
+    assert done.native["QuantizedSwitchLinear" if bits else "SwitchLinear"] > 0
+    after = logits(model)
+    assert mx.abs(after - before).max().item() < 1e-4 * mx.abs(before).max().item()
+
+
+@pytest.mark.parametrize("bits", [None, 4], ids=["dense", "quantized"])
+@pytest.mark.parametrize("kind", ["qwen3_moe", "mixtral"])
+def test_rows_of_a_model_with_experts_are_exact(kind: str, bits: int | None) -> None:
+    model = mixture(kind, bits)
+    accelerate(model)
+    target = RowTarget(model, make_prompt_cache(model))
+    alone = run(target, *([token] for token in TOKENS))
+    for parts in ([TOKENS], [TOKENS[:1], TOKENS[1:]], [TOKENS[:13], TOKENS[13:17], TOKENS[17:]]):
+        assert mx.array_equal(run(target, *parts), alone)
+
+
+def mixture(kind: str, bits: int | None) -> nn.Module:
+    """A tiny model with experts, quantized where sizes allow it if there are bits."""
+    model = tiny_model(kind, MIXTURES[kind])
+    if bits:
+        nn.quantize(
+            model,
+            group_size=32,
+            bits=bits,
+            class_predicate=lambda _, module: hasattr(module, "to_quantized") and module.weight.shape[-1] % 32 == 0,
+        )
+    return model
 
 
 def test_it_tells_what_it_did_and_leaves_the_rest(tmp_path: Path) -> None:
