@@ -34,6 +34,7 @@ PORTABLE = ("module.cpp", "nb_combined.cpp", "parallel.cpp", "threads.cpp")
 
 FLAGS = [
     *("-std=c++20", "-O3", "-DNDEBUG", "-Wall", "-fPIC", "-pthread", "-fvisibility=hidden"),
+    "-Wno-psabi",  # vectors wider than the processor's never leave the extension
     "-fno-strict-aliasing",  # nanobind asks for it
     *("-ffp-contract=fast", "-fno-math-errno"),  # but no -ffast-math: a row's bits may not depend on what is inlined
     *("-DNB_DOMAIN=mlx", "-DNB_COMPACT_ASSERTIONS"),  # the domain makes our arrays and MLX's the same type
