@@ -26,8 +26,8 @@ inline vfloat exponential(vfloat x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
 
-  const vint power = reinterpret_cast<vint>(shifted) << 23;  // the shifter's own bits are shifted out
-  vfloat y = reinterpret_cast<vfloat>(reinterpret_cast<vint>(p) + power);
+  const vuint power = reinterpret_cast<vuint>(shifted) << 23;  // the shifter's own bits are shifted out
+  vfloat y = reinterpret_cast<vfloat>(reinterpret_cast<vuint>(p) + power);  // unsigned, for a sign to be carried over
   y = x < kLowest ? vfloat{} : y;
   y = x > kHighest ? broadcast(kInfinity) : y;
   return x == x ? y : x;
