@@ -2,23 +2,19 @@
 #include "linear.h"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/variant.h>
 
+#include "array_rows.h"
 #include "mlx/backend/cpu/encoder.h"
-#include "mlx/mlx.h"
-#include "mlx/primitives.h"
 
 namespace nb = nanobind;
-namespace mx = mlx::core;
 
 namespace mtplx {
 namespace {
 
-class QuantizedLinear : public mx::Primitive {
+class QuantizedLinear : public CpuPrimitive {
  public:
   QuantizedLinear(mx::Stream stream, int bits, int group, int num_outputs)
-      : Primitive(stream), bits_(bits), group_(group), num_outputs_(num_outputs) {}
+      : CpuPrimitive(stream), bits_(bits), group_(group), num_outputs_(num_outputs) {}
 
   // Inputs x [..., K], words, scales, biases as linear.h lays them out.
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
@@ -31,15 +27,11 @@ class QuantizedLinear : public mx::Primitive {
                       scales = mx::array::unsafe_weak_copy(inputs[2]), biases = mx::array::unsafe_weak_copy(inputs[3]),
                       out = mx::array::unsafe_weak_copy(out), bits = bits_, group = group_,
                       num_outputs = num_outputs_]() mutable {
-      const int num_inputs = x.shape(-1), num_rows = x.size() / num_inputs;
+      const int num_inputs = x.shape(-1);
       const QuantizedWeights weights{words.data<uint32_t>(), scales.data<float>(), biases.data<float>(), bits,
                                      group,                  num_inputs,           num_outputs};
-      multiply_rows(weights, group, x.data<float>(), num_rows, num_inputs, out.data<float>());
+      multiply_rows(weights, group, x.data<float>(), num_rows(x), num_inputs, out.data<float>());
     });
-  }
-
-  void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
-    throw std::runtime_error("the native kernels run on the CPU only");
   }
 
   bool is_equivalent(const Primitive& other) const override {
