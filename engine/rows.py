@@ -9,6 +9,7 @@ for caches; knows no particular model.
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
@@ -55,9 +56,13 @@ class RowBatch:
             self.segments.append(Segment(cache, start, start + len(tokens), cache.end))
             start += len(tokens)
         self.tokens = mx.array([token for _, tokens in entries for token in tokens])[:, None]  # [T, 1]
-        self.positions = mx.array(
+
+    @cached_property
+    def positions(self) -> mx.array:
+        """Of every row in its sequence [T]."""
+        return mx.array(
             [segment.position + i for segment in self.segments for i in range(segment.stop - segment.start)]
-        )  # [T]
+        )
 
     def views(self, num_layers: int, *, native: bool = False) -> list["RowView"]:
         """What a model takes for its list of caches; with native attention, if so asked, for float32 rows."""

@@ -113,12 +113,20 @@ class DecoderLayer:
         key_norm: mx.array | None,
     ) -> None: ...
 
+class Embedding:
+    def __init__(
+        self, words: mx.array, scales: mx.array, biases: mx.array, *, bits: int, group_size: int, size: int
+    ) -> None: ...
+
 class Decoder:
     def __init__(
         self,
-        layers: list[DecoderLayer],
-        inverse_frequencies: mx.array,
         *,
+        embedding: Embedding | None,
+        layers: list[DecoderLayer],
+        final_norm: mx.array,
+        head: Projection | None,
+        inverse_frequencies: mx.array,
         hidden: int,
         intermediate: int,
         num_heads: int,
@@ -129,7 +137,7 @@ class Decoder:
         rope_in_pairs: bool,
     ) -> None: ...
     def __call__(
-        self, hidden: mx.array, rows: list[tuple[int, int, int]], buffers: list[mx.array]
+        self, rows: mx.array, segments: list[tuple[int, int, int]], wanted: list[int], buffers: list[mx.array]
     ) -> list[mx.array]: ...
 
 # limits.cpp

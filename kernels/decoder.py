@@ -1,4 +1,4 @@
-"""A model's decoder layers as one native call, for mlx-lm models of the common Llama and Qwen shape.
+"""A whole model as one native call, for mlx-lm models of the common Llama and Qwen shape.
 
 Knows what such a model looks like in mlx-lm, and takes none that differs in anything. Knows no cache but its buffers.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from mtplx.kernels.layers import NativeLinear, NativeRoPE
+from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRoPE
 from mtplx.kernels.native_module import native
 from mtplx.kernels.rope import inverse_frequencies
 
@@ -33,13 +33,16 @@ class DecoderRows:
 
 
 class NativeDecoder:
-    """The decoder layers of `model`, an accelerated mlx-lm model. Raises OtherShapeError if it is of another shape."""
+    """`model`, an accelerated mlx-lm model, from tokens to logits. Raises OtherShapeError if it is of another shape.
+
+    An embedding or output head that is not native stays the model's own, before and after the native call.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         layers = model.layers
         if type(model).__module__ not in _MODULES:
             raise OtherShapeError(f"{type(model).__module__} is not one of {', '.join(_MODULES)}")
-        attention, rope = layers[0].self_attn, layers[0].self_attn.rope
+        attention, rope, norm = layers[0].self_attn, layers[0].self_attn.rope, model.model.norm
         if not isinstance(rope, NativeRoPE) or rope.scale != 1.0:
             raise OtherShapeError("its positions are scaled")
         if any(getattr(layer, "use_sliding", False) for layer in layers):
@@ -47,30 +50,40 @@ class NativeDecoder:
         products = [_products(layer) for layer in layers]
         size = products[0][1].tiles.num_outputs // attention.n_kv_heads
         self.rows_like = mx.zeros((1, attention.n_kv_heads, 1, size))  # what the buffers hold of a row
+        embedding = model.model.embed_tokens
+        tied = model.args.tie_word_embeddings
+        head = embedding if tied else model.lm_head
+        self._embed = None if isinstance(embedding, NativeEmbedding) else embedding
+        has_native_head = isinstance(head, NativeEmbedding | NativeLinear)
+        self._project = None if has_native_head else embedding.as_linear if tied else head
         self._decoder = native.Decoder(
-            [_layer(*each) for each in zip(layers, products, strict=True)],
-            inverse_frequencies(rope.dims, rope.base),
-            hidden=layers[0].input_layernorm.weight.size,
+            embedding=_embedding(embedding) if self._embed is None else None,
+            layers=[_layer(*each) for each in zip(layers, products, strict=True)],
+            final_norm=norm.weight.astype(mx.float32),
+            head=_projection(head) if has_native_head else None,
+            inverse_frequencies=inverse_frequencies(rope.dims, rope.base),
+            hidden=norm.weight.size,
             intermediate=layers[0].mlp.gate_proj.tiles.num_outputs,
             num_heads=attention.n_heads,
             num_kv_heads=attention.n_kv_heads,
             head_size=size,
             scale=attention.scale,
-            eps=layers[0].input_layernorm.eps,
+            eps=norm.eps,
             rope_in_pairs=rope.traditional,
         )
 
     def __call__(
-        self, hidden: mx.array, rows: Sequence[DecoderRows], buffers: Sequence[mx.array]
+        self, tokens: mx.array, rows: Sequence[DecoderRows], wanted: Sequence[int], buffers: Sequence[mx.array]
     ) -> tuple[mx.array, list[mx.array]]:
-        """The layers' output [T, D] for the embedded rows, and the buffers with the rows' keys and values in place.
+        """Logits [R, V] of the `wanted` rows of `tokens` [T], and the buffers with all rows' keys and values in place.
 
         `buffers` are, for each entry of `rows`, keys and values [1, H, capacity, size] of each layer, float32, with
         room for the rows. Those that nobody else holds are written where they are.
         """
         given = [(each.position, each.start, each.stop) for each in rows]
-        hidden, *updated = self._decoder(hidden, given, list(buffers))
-        return hidden, updated
+        entering = tokens if self._embed is None else self._embed(tokens)
+        logits, *updated = self._decoder(entering, given, list(wanted), list(buffers))
+        return logits if self._project is None else self._project(logits), updated
 
 
 def _products(layer: Any) -> list[NativeLinear]:
@@ -98,7 +111,18 @@ def _layer(layer: Any, products: Sequence[NativeLinear]) -> Any:
     )
 
 
-def _projection(linear: NativeLinear) -> Any:
+def _embedding(layer: NativeEmbedding) -> Any:
+    return native.Embedding(
+        layer.weight,
+        layer.scales.astype(mx.float32),
+        layer["biases"].astype(mx.float32),
+        bits=layer.bits,
+        group_size=layer.group_size,
+        size=layer.dims,
+    )
+
+
+def _projection(linear: NativeLinear | NativeEmbedding) -> Any:
     tiles = linear.tiles
     return native.Projection(
         tiles.words,

@@ -52,7 +52,7 @@ class RowTarget:
         """The forward, lazily: logits [R, V] of the rows that want them."""
         row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
         views = row_batch.views(len(self._windows), native=self.is_native)
-        indices = logit_rows(row_batch, batch)
+        indices = mx.array(wanted_rows(row_batch, batch), dtype=mx.int32)
 
         def select(rows: mx.array) -> mx.array:  # [T, 1, D] to [R, 1, D]
             return rows if indices.size in (0, rows.shape[0]) else rows[indices]
@@ -74,14 +74,13 @@ def split_logits(logits: mx.array | None, counts: Sequence[int]) -> list[Logits]
     return np.split(rows, np.cumsum(counts)[:-1])
 
 
-def logit_rows(row_batch: RowBatch, batch: Sequence[Rows]) -> mx.array:
-    """Which rows of the batch want logits: int32 [R]."""
-    rows = [
+def wanted_rows(row_batch: RowBatch, batch: Sequence[Rows]) -> list[int]:
+    """Which rows of the batch want logits."""
+    return [
         row
         for segment, rows in zip(row_batch.segments, batch, strict=True)
         for row in range(segment.stop - rows.num_logits, segment.stop)
     ]
-    return mx.array(rows, dtype=mx.int32)
 
 
 def _window(cache: Any) -> int | None:

@@ -18,24 +18,27 @@
 
 namespace mtplx {
 
+// Stores one head of a row's keys or values: `count` numbers.
+template <typename Element>
+void store_head(const float* from, int count, Element* to) {
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) write(load<vfloat>(from + i), to + i);
+  for (; i < count; i++) to[i] = Element(from[i]);
+}
+
 // Stores new keys and values at their rows' positions. To be followed by a barrier.
 template <typename Element>
 void append(const AttentionShape& shape, const std::vector<AttentionSegment<Element>>& segments,
             HeadRows<const float> keys, HeadRows<const float> values, const Team& team) {
-  const auto copy = [](const float* from, int size, Element* to) {
-    int i = 0;
-    for (; i + kLanes <= size; i += kLanes) write(load<vfloat>(from + i), to + i);
-    for (; i < size; i++) to[i] = Element(from[i]);
-  };
   for (const auto& segment : segments) {
     const auto part = team.part(int64_t(segment.stop - segment.start) * shape.num_kv_heads);
     for (int64_t i = part.begin; i < part.end; i++) {
       const int64_t head = i % shape.num_kv_heads, row = i / shape.num_kv_heads;
       const int64_t at = head * segment.capacity + segment.position + row - segment.first;
-      copy(keys.data + (segment.start + row) * keys.stride + head * shape.key_size, shape.key_size,
-           segment.keys + at * shape.key_size);
-      copy(values.data + (segment.start + row) * values.stride + head * shape.value_size, shape.value_size,
-           segment.values + at * shape.value_size);
+      store_head(keys.data + (segment.start + row) * keys.stride + head * shape.key_size, shape.key_size,
+                 segment.keys + at * shape.key_size);
+      store_head(values.data + (segment.start + row) * values.stride + head * shape.value_size, shape.value_size,
+                 segment.values + at * shape.value_size);
     }
   }
 }
@@ -43,16 +46,23 @@ void append(const AttentionShape& shape, const std::vector<AttentionSegment<Elem
 // One member's part of the attention. All members share the plan and the scratch memory, plan.num_floats(team size).
 template <typename Element>
 class Attention {
+ public:
   using Unit = AttentionPlan::Unit;
   using Wave = AttentionPlan::Wave;
 
- public:
   // queries [T][H][D] to out [T][H][D']; sinks [H] or null.
   Attention(const AttentionPlan& plan, const std::vector<AttentionSegment<Element>>& segments,
             HeadRows<const float> queries, const float* sinks, HeadRows<float> out, float* scratch, const Team& team)
       : plan_(plan), shape_(plan.shape), segments_(segments), queries_(queries), sinks_(sinks), out_(out), team_(team),
         wave_(scratch + team.size * plan.member_floats()), keys_(scratch + team.index * plan.member_floats()),
         packed_(keys_ + int64_t(shape_.key_size) * kKeyBlock) {}
+
+  // The whole of a unit, of a plan whose units are apart.
+  void run(const Unit& unit) {
+    score(unit, unit.first_chunk());
+    weigh(unit, unit.first_chunk());
+    for (int row = 0; row < unit.num_rows; row++) finish(unit, row);
+  }
 
   void run() {
     for (const Wave& wave : plan_.waves()) {

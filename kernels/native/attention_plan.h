@@ -10,7 +10,6 @@
 
 namespace mtplx {
 
-
 struct AttentionShape {
   int num_heads, num_kv_heads;
   int key_size, value_size;  // of a head
@@ -50,6 +49,7 @@ class AttentionPlan {
     const int most = std::max(1, kUnitRows / shape.group());  // positions of a unit
     for (int index = 0; index < int(segments.size()); index++) {
       const int64_t rows = segments[index].stop - segments[index].start, parts = (rows + most - 1) / most;
+      is_apart_ = is_apart_ && parts == 1;
       for (int head = 0; head < shape.num_kv_heads; head++)
         for (int64_t part = 0; part < parts; part++)
           add(index, head, int(rows * part / parts), int(rows * (part + 1) / parts), segments[index].position);
@@ -80,6 +80,9 @@ class AttentionPlan {
   const std::vector<Wave>& waves() const { return waves_; }
   int64_t member_floats() const { return member_floats_; }
 
+  // Whether each unit is all that a segment has of its head, and needs nothing of others: no member waits for another.
+  bool is_apart() const { return is_apart_; }
+
   // Floats of a unit: greatest scores [chunks][rows] and sums [chunks][rows], rows filled up to whole vectors; then for
   // each chunk scores [rows][kChunk] and outputs [rows][value size], the value size filled up.
   static int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
@@ -105,6 +108,7 @@ class AttentionPlan {
     wave_floats_ = std::max(wave_floats_, wave.num_floats);
     most_rows_ = std::max(most_rows_, unit.num_rows);
     work_ += unit.num_rows * (unit.end - unit.begin) * (shape.key_size + shape.value_size);
+    is_apart_ = is_apart_ && waves_.size() == 1 && unit.num_chunks() == 1;
     units_.push_back(unit);
   }
 
@@ -112,6 +116,7 @@ class AttentionPlan {
   std::vector<Wave> waves_;
   int64_t wave_floats_ = 0, member_floats_ = 0, work_ = 0;
   int most_rows_ = 0;
+  bool is_apart_ = true;
 };
 
 }  // namespace mtplx

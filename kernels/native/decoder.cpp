@@ -1,4 +1,4 @@
-// A stack of decoder layers as one MLX primitive: what lies between the embedding and the output head costs one operation.
+// A decoder as one MLX primitive: a pass from tokens to logits costs one operation.
 #include "decoder.h"
 
 #include <nanobind/nanobind.h>
@@ -55,11 +55,44 @@ struct LayerArrays {
   }
 };
 
+struct EmbeddingArrays {
+  mx::array words, scales, biases;
+  int bits, group, size;
+
+  EmbeddingTable get() const {
+    return {words.data<uint32_t>(), scales.data<float>(), biases.data<float>(), bits, group, size};
+  }
+};
+
 struct Stack {
   DecoderShape shape;
+  std::optional<EmbeddingArrays> embedding;
+  std::vector<LayerArrays> layers;
+  mx::array final_norm;
+  std::optional<ProjectionArrays> head;
   mx::array inverse_frequencies;
-  std::vector<LayerArrays> arrays;
-  std::vector<DecoderLayer> layers;
+  DecoderWeights weights;
+
+  // Evaluates all arrays, and finds where their values lie.
+  void settle() {
+    mx::eval(final_norm, inverse_frequencies);
+    weights.final_norm = final_norm.data<float>();
+    weights.inverse_frequencies = inverse_frequencies.data<float>();
+    if (embedding) {
+      mx::eval(embedding->words, embedding->scales, embedding->biases);
+      weights.embedding = embedding->get();
+    }
+    for (auto& layer : layers) {
+      layer.eval();
+      weights.layers.push_back(layer.get());
+    }
+    if (head) {
+      head->eval();
+      weights.head = head->get();
+    }
+  }
+
+  int num_outputs() const { return head ? head->num_outputs : shape.hidden; }
 };
 
 // Rows `start` up to `stop` of the batch, at `position` and after in their sequence.
@@ -68,12 +101,14 @@ struct Rows {
   int start, stop;
 };
 
-// Input h [T, D], then keys and values [1, KV heads, capacity, head size] of each layer, for each segment. Outputs
-// likewise, with the new rows in place: in the very same memory where nobody else holds it.
-class DecoderLayers : public CpuPrimitive {
+// Input tokens [T], or embedded rows [T, D], then keys and values [1, KV heads, capacity, head size] of each layer, for
+// each segment. Outputs the logits of the wanted rows [R, V], or their hidden states [R, D], then keys and values with
+// the new rows in place: in the very same memory where nobody else holds it.
+class DecoderPrimitive : public CpuPrimitive {
  public:
-  DecoderLayers(mx::Stream stream, std::shared_ptr<const Stack> stack, std::vector<Rows> rows)
-      : CpuPrimitive(stream), stack_(std::move(stack)), rows_(std::move(rows)) {}
+  DecoderPrimitive(mx::Stream stream, std::shared_ptr<const Stack> stack, std::vector<Rows> rows,
+                   std::vector<int> wanted)
+      : CpuPrimitive(stream), stack_(std::move(stack)), rows_(std::move(rows)), wanted_(std::move(wanted)) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     // Each output holds the inputs, which therefore could never be donated. One hold on them is enough.
@@ -95,16 +130,15 @@ class DecoderLayers : public CpuPrimitive {
     }
     for (const auto& input : inputs) encoder.set_input_array(input);
     for (auto& output : outputs) encoder.set_output_array(output);
-    encoder.dispatch([stack = stack_, rows = rows_, copies = std::move(copies), buffers = std::move(buffers),
-                      from = mx::array::unsafe_weak_copy(inputs[0]),
-                      hidden = mx::array::unsafe_weak_copy(outputs[0])]() mutable {
+    encoder.dispatch([stack = stack_, rows = rows_, wanted = wanted_, copies = std::move(copies),
+                      buffers = std::move(buffers), from = mx::array::unsafe_weak_copy(inputs[0]),
+                      out = mx::array::unsafe_weak_copy(outputs[0])]() mutable {
       for (auto& [place, source] : copies) std::copy_n(source.data<float>(), source.size(), place.data<float>());
-      std::copy_n(from.data<float>(), from.size(), hidden.data<float>());
-      run(*stack, rows, buffers, hidden);
+      run(*stack, rows, wanted, buffers, from, out);
     });
   }
 
-  const char* name() const override { return "DecoderLayers"; }
+  const char* name() const override { return "Decoder"; }
 
  private:
   static Segments segments_of(const std::vector<Rows>& rows, std::vector<mx::array>& buffers, size_t layer,
@@ -119,50 +153,54 @@ class DecoderLayers : public CpuPrimitive {
     return segments;
   }
 
-  static void run(const Stack& stack, const std::vector<Rows>& rows, std::vector<mx::array>& buffers,
-                  mx::array& hidden) {
+  static void run(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted,
+                  std::vector<mx::array>& buffers, const mx::array& from, mx::array& out) {
     const size_t num_layers = stack.layers.size();
     std::vector<Segments> segments;
     for (size_t layer = 0; layer < num_layers; layer++)
       segments.push_back(segments_of(rows, buffers, layer, num_layers));
-    DecoderPass pass(stack.shape, stack.inverse_frequencies.data<float>(), stack.layers[0].query.weights.group,
-                     segments[0], hidden.shape(0), num_threads(), hidden.data<float>());
+    DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, num_threads());
     run_in_parallel(true, [&](const Team& team) {
-      for (size_t layer = 0; layer < num_layers; layer++) pass.run(stack.layers[layer], segments[layer], team);
+      if (stack.embedding)
+        pass.embed_rows(from.data<int32_t>(), team);
+      else
+        pass.take_rows(from.data<float>(), team);
+      for (size_t layer = 0; layer < num_layers; layer++)
+        pass.run(stack.weights.layers[layer], segments[layer], team);
+      if (!wanted.empty()) pass.finish(out.data<float>(), team);
     });
   }
 
   std::shared_ptr<const Stack> stack_;
   std::vector<Rows> rows_;
+  std::vector<int> wanted_;
 };
 
 class Decoder {
  public:
-  Decoder(std::vector<LayerArrays> layers, const mx::array& inverse_frequencies, int hidden, int intermediate,
+  Decoder(std::optional<EmbeddingArrays> embedding, std::vector<LayerArrays> layers, const mx::array& final_norm,
+          std::optional<ProjectionArrays> head, const mx::array& inverse_frequencies, int hidden, int intermediate,
           int num_heads, int num_kv_heads, int head_size, float scale, float eps, bool rope_in_pairs)
       : stack_(std::make_shared<Stack>(Stack{
             {hidden, intermediate, {num_heads, num_kv_heads, head_size, head_size, scale, 0.0f, 0},
              {head_size, int(inverse_frequencies.size()), rope_in_pairs}, eps},
-            inverse_frequencies, std::move(layers), {}})) {
-    stack_->inverse_frequencies.eval();
-    for (auto& arrays : stack_->arrays) {
-      arrays.eval();
-      stack_->layers.push_back(arrays.get());
-    }
+            std::move(embedding), std::move(layers), final_norm, std::move(head), inverse_frequencies, {}})) {
+    stack_->settle();
   }
 
-  std::vector<mx::array> operator()(const mx::array& hidden, const std::vector<std::tuple<int64_t, int, int>>& rows,
-                                    const std::vector<mx::array>& buffers) const {
+  std::vector<mx::array> operator()(const mx::array& rows, const std::vector<std::tuple<int64_t, int, int>>& segments,
+                                    std::vector<int> wanted, const std::vector<mx::array>& buffers) const {
     const auto stream = mx::default_stream(mx::Device::cpu);
-    std::vector<Rows> segments;
-    for (const auto& [position, start, stop] : rows) segments.push_back({position, start, stop});
-    std::vector<mx::array> inputs{mx::contiguous(hidden, false, stream)};
+    const auto type = stack_->embedding ? mx::int32 : mx::float32;
+    std::vector<Rows> parts;
+    for (const auto& [position, start, stop] : segments) parts.push_back({position, start, stop});
+    std::vector<mx::array> inputs{mx::contiguous(mx::astype(rows, type, stream), false, stream)};
     inputs.insert(inputs.end(), buffers.begin(), buffers.end());
-    std::vector<mx::Shape> shapes;
-    for (const auto& input : inputs) shapes.push_back(input.shape());
+    std::vector<mx::Shape> shapes{{int(wanted.size()), stack_->num_outputs()}};
+    for (const auto& buffer : buffers) shapes.push_back(buffer.shape());
     const std::vector<mx::Dtype> types(inputs.size(), mx::float32);
-    return mx::array::make_arrays(std::move(shapes), types,
-                                  std::make_shared<DecoderLayers>(stream, stack_, std::move(segments)), inputs);
+    auto primitive = std::make_shared<DecoderPrimitive>(stream, stack_, std::move(parts), std::move(wanted));
+    return mx::array::make_arrays(std::move(shapes), types, std::move(primitive), inputs);
   }
 
  private:
@@ -181,12 +219,18 @@ void bind_decoder(nb::module_& m) {
                     std::optional<mx::array>>(),
            nb::arg("projections"), nb::kw_only(), nb::arg("input_norm"), nb::arg("post_norm"),
            nb::arg("query_norm").none(), nb::arg("key_norm").none());
+  nb::class_<EmbeddingArrays>(m, "Embedding")
+      .def(nb::init<mx::array, mx::array, mx::array, int, int, int>(), nb::arg("words"), nb::arg("scales"), nb::arg("biases"), nb::kw_only(), nb::arg("bits"),
+           nb::arg("group_size"), nb::arg("size"));
   nb::class_<Decoder>(m, "Decoder")
-      .def(nb::init<std::vector<LayerArrays>, const mx::array&, int, int, int, int, int, float, float, bool>(),
-           nb::arg("layers"), nb::arg("inverse_frequencies"), nb::kw_only(), nb::arg("hidden"),
-           nb::arg("intermediate"), nb::arg("num_heads"), nb::arg("num_kv_heads"), nb::arg("head_size"),
-           nb::arg("scale"), nb::arg("eps"), nb::arg("rope_in_pairs"))
-      .def("__call__", &Decoder::operator(), nb::arg("hidden"), nb::arg("rows"), nb::arg("buffers"));
+      .def(nb::init<std::optional<EmbeddingArrays>, std::vector<LayerArrays>, const mx::array&,
+                    std::optional<ProjectionArrays>, const mx::array&, int, int, int, int, int, float, float, bool>(),
+           nb::kw_only(), nb::arg("embedding").none(), nb::arg("layers"), nb::arg("final_norm"),
+           nb::arg("head").none(), nb::arg("inverse_frequencies"), nb::arg("hidden"), nb::arg("intermediate"),
+           nb::arg("num_heads"), nb::arg("num_kv_heads"), nb::arg("head_size"), nb::arg("scale"), nb::arg("eps"),
+           nb::arg("rope_in_pairs"))
+      .def("__call__", &Decoder::operator(), nb::arg("rows"), nb::arg("segments"), nb::arg("wanted"),
+           nb::arg("buffers"));
 }
 
 }  // namespace mtplx

@@ -1,13 +1,15 @@
-// The decoder layers of the common Llama and Qwen shape, one after the other, for the rows of many sequences.
+// A decoder of the common Llama and Qwen shape, from tokens to logits, for the rows of many sequences.
 //
 // A layer is h += o(attention(rope(q, k), v of norm(h))), then h += down(silu(gate) · up of norm(h)). Every step is one of
 // the other files' functions; this one knows their order, and which results must be there before a step begins.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "activation.h"
 #include "attention.h"
+#include "embedding.h"
 #include "linear.h"
 #include "norm.h"
 #include "rope.h"
@@ -37,69 +39,141 @@ struct DecoderShape {
   int heads_size() const { return query_size() + 2 * key_size(); }
 };
 
+struct DecoderWeights {
+  std::optional<EmbeddingTable> embedding;  // none: rows come embedded
+  std::vector<DecoderLayer> layers;
+  const float* final_norm;                  // [D]
+  std::optional<Projection> head;           // none: rows go out as they are after the norm
+  const float* inverse_frequencies;         // [half]
+};
+
 using Segments = std::vector<AttentionSegment<float>>;
+
+// Rows made ready for products: by each member for itself where they are few, which is cheaper than to wait for others.
+class TeamRows {
+ public:
+  TeamRows(int num_rows, int num_inputs, int group, int team_size) {
+    constexpr int64_t kFewValues = 1 << 11;
+    const bool few = int64_t(num_rows) * num_inputs <= kFewValues;
+    for (int member = 0; member < (few ? team_size : 1); member++) copies_.emplace_back(num_rows, num_inputs, group);
+  }
+
+  // All rows, as this member may read them now; `fill` as PackedRows has it.
+  template <typename Fill>
+  const PackedRows& pack(const Team& team, Fill fill) {
+    if (copies_.size() > 1) {
+      PackedRows& own = copies_[team.index];
+      own.pack({0, own.num_groups}, fill);
+      return own;
+    }
+    copies_[0].pack(team.part(copies_[0].num_groups), fill);
+    team.barrier();
+    return copies_[0];
+  }
+
+  int group() const { return copies_[0].group; }
+
+ private:
+  std::vector<PackedRows> copies_;
+};
 
 // What a pass over T rows needs of memory, shared by its team.
 class DecoderPass {
  public:
-  DecoderPass(const DecoderShape& shape, const float* inverse_frequencies, int group, const Segments& segments,
-              int num_rows, int team_size, float* hidden)
-      : shape_(shape), num_rows_(num_rows), plan_(shape.attention, segments), hidden_(hidden),
+  // `wanted` are the rows whose results are asked for.
+  DecoderPass(const DecoderShape& shape, const DecoderWeights& weights, const Segments& segments, int num_rows,
+              const std::vector<int>& wanted, int team_size)
+      : shape_(shape), weights_(weights), num_rows_(num_rows), wanted_(wanted), plan_(shape.attention, segments),
+        hidden_(make_floats(int64_t(num_rows) * shape.hidden)),
         heads_(make_floats(int64_t(num_rows) * shape.heads_size())),
         attended_(make_floats(int64_t(num_rows) * shape.query_size())),
         gated_(make_floats(int64_t(num_rows) * 2 * shape.intermediate)),
         angles_(make_floats(int64_t(num_rows) * 2 * shape.rope.half)),
         scratch_(make_floats(plan_.num_floats(team_size))),
-        of_hidden_(num_rows, shape.hidden, group), of_attended_(num_rows, shape.query_size(), group),
-        of_gated_(num_rows, shape.intermediate, group) {
+        of_hidden_(num_rows, shape.hidden, group(), team_size),
+        of_attended_(num_rows, shape.query_size(), group(), team_size),
+        of_gated_(num_rows, shape.intermediate, group(), team_size),
+        of_wanted_(int(wanted.size()), shape.hidden, weights.head ? weights.head->weights.group : group(), team_size) {
     for (const auto& segment : segments)
       for (int row = segment.start; row < segment.stop; row++) {
         float* cosines = angles_.get() + int64_t(row) * 2 * shape.rope.half;
-        rope_table(float(segment.position + row - segment.start), inverse_frequencies, shape.rope.half, cosines,
+        rope_table(float(segment.position + row - segment.start), weights.inverse_frequencies, shape.rope.half, cosines,
                    cosines + shape.rope.half);
       }
   }
 
-  // This member's part of a layer, whose keys and values go into `segments`. The team is together again at the end.
-  void run(const DecoderLayer& layer, const Segments& segments, const Team& team) {
-    pack_normed(layer.input_norm, team);
-    project(layer.query, of_hidden_, heads_.get(), shape_.heads_size(), team);
-    project(layer.key, of_hidden_, heads_.get() + shape_.query_size(), shape_.heads_size(), team);
-    project(layer.value, of_hidden_, heads_.get() + shape_.query_size() + shape_.key_size(), shape_.heads_size(), team);
-    team.barrier();
-    rotate(layer, team);
-    team.barrier();
-    attend(segments, team);
-    of_attended_.pack(team.part(of_attended_.num_groups), [&](int row, int k, float* values) {
-      std::copy_n(attended_.get() + int64_t(row) * shape_.query_size() + k, of_attended_.group, values);
-    });
-    team.barrier();
-    add_to_hidden(layer.output, of_attended_, team);
-    team.barrier();
-
-    pack_normed(layer.post_norm, team);
-    project(layer.gate, of_hidden_, gated_.get(), 2 * shape_.intermediate, team);
-    project(layer.up, of_hidden_, gated_.get() + shape_.intermediate, 2 * shape_.intermediate, team);
-    team.barrier();
-    of_gated_.pack(team.part(of_gated_.num_groups), [&](int row, int k, float* values) {
-      const float* gate = gated_.get() + int64_t(row) * 2 * shape_.intermediate + k;
-      activate_row<Silu>(gate, gate + shape_.intermediate, of_gated_.group, values);
-    });
-    team.barrier();
-    add_to_hidden(layer.down, of_gated_, team);
+  // The rows by their tokens [T]. The team is together again at the end, here and below.
+  void embed_rows(const int32_t* tokens, const Team& team) {
+    const auto part = team.part(num_rows_);
+    for (int64_t row = part.begin; row < part.end; row++) embed(*weights_.embedding, tokens[row], hidden_row(row));
     team.barrier();
   }
 
- private:
-  // Every member takes the norm of every row, which is cheaper than waiting for another to do it.
-  void pack_normed(const float* weight, const Team& team) {
-    std::vector<float> scales(num_rows_);
-    for (int row = 0; row < num_rows_; row++) scales[row] = rms_scale(hidden_row(row), shape_.hidden, shape_.eps);
-    of_hidden_.pack(team.part(of_hidden_.num_groups), [&](int row, int k, float* values) {
-      for (int i = 0; i < of_hidden_.group; i += kLanes)
-        store(values + i, load<vfloat>(hidden_row(row) + k + i) * scales[row] * load<vfloat>(weight + k + i));
-    });
+  // The rows as they are, [T, D].
+  void take_rows(const float* rows, const Team& team) {
+    const auto part = team.part(int64_t(num_rows_) * shape_.hidden);
+    std::copy(rows + part.begin, rows + part.end, hidden_.get() + part.begin);
     team.barrier();
+  }
+
+  // This member's part of a layer, whose keys and values go into `segments`.
+  void run(const DecoderLayer& layer, const Segments& segments, const Team& team) {
+    const PackedRows& before = pack_normed(layer.input_norm, team);
+    float* const heads = heads_.get();
+    project(layer.query, before, heads, shape_.heads_size(), team);
+    project(layer.key, before, heads + shape_.query_size(), shape_.heads_size(), team);
+    project(layer.value, before, heads + shape_.query_size() + shape_.key_size(), shape_.heads_size(), team);
+    team.barrier();
+    attend(layer, segments, team);
+    team.barrier();
+    const PackedRows& attended = of_attended_.pack(team, [&](int row, int k, float* values) {
+      std::copy_n(attended_.get() + int64_t(row) * shape_.query_size() + k, group(), values);
+    });
+    add_to_hidden(layer.output, attended, team);
+    team.barrier();
+
+    const PackedRows& between = pack_normed(layer.post_norm, team);
+    project(layer.gate, between, gated_.get(), 2 * shape_.intermediate, team);
+    project(layer.up, between, gated_.get() + shape_.intermediate, 2 * shape_.intermediate, team);
+    team.barrier();
+    const PackedRows& gated = of_gated_.pack(team, [&](int row, int k, float* values) {
+      const float* gate = gated_.get() + int64_t(row) * 2 * shape_.intermediate + k;
+      activate_row<Silu>(gate, gate + shape_.intermediate, group(), values);
+    });
+    add_to_hidden(layer.down, gated, team);
+    team.barrier();
+  }
+
+  // Logits of the wanted rows, or the rows after the final norm where there is no head.
+  void finish(float* out, const Team& team) {
+    const int hidden = shape_.hidden, num_wanted = int(wanted_.size());
+    if (!weights_.head) {
+      const auto part = team.part(num_wanted);
+      for (int64_t i = part.begin; i < part.end; i++)
+        rms_norm_row(hidden_row(wanted_[i]), weights_.final_norm, hidden, shape_.eps, out + i * hidden);
+      return;
+    }
+    const auto row_of = [&](int i) { return hidden_row(wanted_[i]); };
+    const PackedRows& normed = pack_normed(of_wanted_, num_wanted, row_of, weights_.final_norm, team);
+    project(*weights_.head, normed, out, weights_.head->weights.num_outputs, team);
+  }
+
+ private:
+  int group() const { return weights_.layers[0].query.weights.group; }
+
+  const PackedRows& pack_normed(const float* weight, const Team& team) {
+    return pack_normed(of_hidden_, num_rows_, [&](int row) { return hidden_row(row); }, weight, team);
+  }
+
+  // Every member takes the scale of every row, which is cheaper than to wait for another to do it.
+  template <typename RowOf>
+  const PackedRows& pack_normed(TeamRows& rows, int num_rows, RowOf row_of, const float* weight, const Team& team) {
+    std::vector<float> scales(num_rows);
+    for (int row = 0; row < num_rows; row++) scales[row] = rms_scale(row_of(row), shape_.hidden, shape_.eps);
+    return rows.pack(team, [&](int row, int k, float* values) {
+      for (int i = 0; i < rows.group(); i += kLanes)
+        store(values + i, load<vfloat>(row_of(row) + k + i) * scales[row] * load<vfloat>(weight + k + i));
+    });
   }
 
   void project(const Projection& projection, const PackedRows& rows, float* out, int64_t stride, const Team& team) {
@@ -119,39 +193,59 @@ class DecoderPass {
     });
   }
 
-  // Norm and rotate queries and keys, head by head, where they are.
-  void rotate(const DecoderLayer& layer, const Team& team) {
-    const AttentionShape& attention = shape_.attention;
-    const int num_rotated = attention.num_heads + attention.num_kv_heads;
-    const auto part = team.part(int64_t(num_rows_) * num_rotated);
-    for (int64_t i = part.begin; i < part.end; i++) {
-      const int64_t row = i / num_rotated, head = i % num_rotated;
-      float* at = heads_.get() + row * shape_.heads_size() + head * attention.key_size;
-      const float* norm = head < attention.num_heads ? layer.query_norm : layer.key_norm;
-      if (norm) rms_norm_row(at, norm, attention.key_size, shape_.eps, at);
-      const float* cosines = angles_.get() + row * 2 * shape_.rope.half;
-      rope_head(at, cosines, cosines + shape_.rope.half, shape_.rope, at);
+  void attend(const DecoderLayer& layer, const Segments& segments, const Team& team) {
+    const int num_kv_heads = shape_.attention.num_kv_heads;
+    Attention<float> attention(plan_, segments, {heads_.get(), shape_.heads_size()}, nullptr,
+                               {attended_.get(), shape_.query_size()}, scratch_.get(), team);
+    if (plan_.is_apart()) {
+      team.share(plan_.units().size(), 1, [&](const Team::Range& units) {
+        for (int64_t i = units.begin; i < units.end; i++) {
+          const AttentionPlan::Unit& unit = plan_.units()[i];
+          const auto& segment = segments[unit.segment];
+          for (int row = segment.start; row < segment.stop; row++) prepare(layer, segment, row, unit.head);
+          attention.run(unit);
+        }
+      });
+      return;
     }
+    for (const auto& segment : segments) {
+      const auto part = team.part(int64_t(segment.stop - segment.start) * num_kv_heads);
+      for (int64_t i = part.begin; i < part.end; i++)
+        prepare(layer, segment, segment.start + int(i / num_kv_heads), int(i % num_kv_heads));
+    }
+    team.barrier();
+    attention.run();
   }
 
-  void attend(const Segments& segments, const Team& team) {
-    const int64_t stride = shape_.heads_size();
-    const float* keys = heads_.get() + shape_.query_size();
-    append<float>(shape_.attention, segments, {keys, stride}, {keys + shape_.key_size(), stride}, team);
-    team.barrier();
-    Attention<float>(plan_, segments, {heads_.get(), stride}, nullptr, {attended_.get(), shape_.query_size()},
-                     scratch_.get(), team).run();
-    team.barrier();
+  // Norm and rotate the queries and the key of a key-value head, where they are, and store key and value.
+  void prepare(const DecoderLayer& layer, const AttentionSegment<float>& segment, int row, int head) {
+    const AttentionShape& attention = shape_.attention;
+    const int size = attention.key_size;
+    float* const queries = heads_.get() + int64_t(row) * shape_.heads_size();
+    float* const key = queries + shape_.query_size() + head * size;
+    for (int i = head * attention.group(); i < (head + 1) * attention.group(); i++)
+      rotate(queries + i * size, layer.query_norm, row);
+    rotate(key, layer.key_norm, row);
+    const int64_t at = (head * segment.capacity + segment.position + row - segment.start - segment.first) * size;
+    store_head(key, size, segment.keys + at);
+    store_head(key + shape_.key_size(), size, segment.values + at);
   }
 
-  float* hidden_row(int row) const { return hidden_ + int64_t(row) * shape_.hidden; }
+  void rotate(float* head, const float* norm, int row) {
+    if (norm) rms_norm_row(head, norm, shape_.attention.key_size, shape_.eps, head);
+    const float* cosines = angles_.get() + int64_t(row) * 2 * shape_.rope.half;
+    rope_head(head, cosines, cosines + shape_.rope.half, shape_.rope, head);
+  }
+
+  float* hidden_row(int64_t row) const { return hidden_.get() + row * shape_.hidden; }
 
   const DecoderShape& shape_;
+  const DecoderWeights& weights_;
   const int num_rows_;
+  const std::vector<int>& wanted_;
   const AttentionPlan plan_;
-  float* const hidden_;                              // [T, D]
-  Floats heads_, attended_, gated_, angles_, scratch_;
-  PackedRows of_hidden_, of_attended_, of_gated_;
+  Floats hidden_, heads_, attended_, gated_, angles_, scratch_;
+  TeamRows of_hidden_, of_attended_, of_gated_, of_wanted_;
 };
 
 }  // namespace mtplx

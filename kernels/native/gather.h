@@ -51,7 +51,7 @@ class GatheredRows {
     for (const auto& each : chosen_) {
       const int at_once = tiles_at_once(block_rows(each.packed.num_rows));
       for (int tile = 0; tile < num_tiles; tile += at_once)
-        units.push_back({&each, {tile, std::min(tile + at_once, num_tiles)}, at_once * team.size});
+        units.push_back({&each, {tile, std::min(tile + at_once, num_tiles)}, at_once});
     }
     team.share(units.size(), 1, [&](Team::Range range) {
       for (int64_t i = range.begin; i < range.end; i++) {

@@ -52,14 +52,15 @@ class Pool {
       job(context, Team(0, &alone));
       return;
     }
+    if (!state_ || state_->size != size) state_ = std::make_unique<TeamState>(size);
     while (num_workers_ < size - 1) std::thread(&Pool::work, this, ++num_workers_, epoch_.load()).detach();
     job_ = job, context_ = context;
-    state_.size = size;
-    for (auto& taken : state_.taken) taken.units.store(0, std::memory_order_relaxed);
+    for (int phase = 0; phase < 2; phase++)
+      for (int member = 0; member < size; member++) state_->reset(phase, member, TeamState::kShares);
     num_done_.store(0, std::memory_order_relaxed);
     epoch_.fetch_add(1, std::memory_order_release);
     epoch_.notify_all();
-    job(context, Team(0, &state_));
+    job(context, Team(0, state_.get()));
     wait_until([&] { return num_done_.load(std::memory_order_acquire) == num_workers_; });
   }
 
@@ -68,7 +69,7 @@ class Pool {
     for (;; seen++) {
       if (!wait_for(kSpinsBeforeSleep, [&] { return epoch_.load(std::memory_order_acquire) != seen; }))
         epoch_.wait(seen, std::memory_order_acquire);
-      if (index < state_.size) job_(context_, Team(index, &state_));
+      if (index < state_->size) job_(context_, Team(index, state_.get()));
       num_done_.fetch_add(1, std::memory_order_release);
     }
   }
@@ -77,7 +78,7 @@ class Pool {
   int num_workers_ = 0;
   void (*job_)(const void*, const Team&) = nullptr;
   const void* context_ = nullptr;
-  TeamState state_;
+  std::unique_ptr<TeamState> state_;
   alignas(64) std::atomic<int> epoch_{0};
   alignas(64) std::atomic<int> num_done_{0};
 };
@@ -89,16 +90,16 @@ const int at_fork = pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
 }  // namespace
 
 void Team::barrier() const {
-  next_counter_ = 0;
   if (size == 1) return;
   const int generation = state_->generation.load(std::memory_order_acquire);
   if (state_->arrived.fetch_add(1, std::memory_order_acq_rel) == size - 1) {
-    for (auto& taken : state_->taken) taken.units.store(0, std::memory_order_relaxed);
     state_->arrived.store(0, std::memory_order_relaxed);
     state_->generation.fetch_add(1, std::memory_order_release);
   } else {
     wait_until([&] { return state_->generation.load(std::memory_order_acquire) != generation; });
   }
+  state_->reset(phase_, index, next_share_);  // all have left this phase, and none enters the one after next before we have come
+  phase_++, next_share_ = 0;
 }
 
 void run_team(void (*job)(const void* context, const Team& team), const void* context) { pool->run(job, context); }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "threads.h"
 
@@ -14,17 +15,31 @@ namespace mtplx {
 
 // What the members of a team share, each in a cache line of its own: one may be watched while another is written. Members
 // only ever wait for one another at a barrier and at the end.
-struct TeamState {
-  static constexpr int kCounters = 8;
+class TeamState {
+ public:
+  static constexpr int kShares = 8;  // between two barriers
 
-  struct alignas(64) Counter {
-    std::atomic<int64_t> units{0};
-  };
+  explicit TeamState(int size = 1) : size(size), taken_(size > 1 ? new Counter[2 * size * kShares] : nullptr) {}
 
-  int size = 1;
+  const int size;
   alignas(64) std::atomic<int> arrived{0};
   alignas(64) std::atomic<int> generation{0};
-  Counter taken[kCounters];
+
+  // How many chunks are taken of a member's part of a share. Those of one phase rest while the next one counts.
+  std::atomic<int64_t>& taken(int phase, int member, int share) {
+    return taken_[(phase % 2 * size + member) * kShares + share].chunks;
+  }
+
+  void reset(int phase, int member, int shares) {
+    for (int share = 0; share < shares; share++) taken(phase, member, share).store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  struct alignas(64) Counter {
+    std::atomic<int64_t> chunks{0};
+  };
+
+  std::unique_ptr<Counter[]> taken_;
 };
 
 class Team {
@@ -41,17 +56,24 @@ class Team {
   // This member's fixed part of `count` units of work: parts differ by one unit at most.
   Range part(int64_t count) const { return {count * index / size, count * (index + 1) / size}; }
 
-  // Members take `chunk` units at a time, as they come to it, and call `work(range)`. All members must call this in
-  // the same order, at most kCounters times between barriers.
+  // Each member goes through its fixed part of `count` units, `chunk` at a time, and calls `work(range)`; one that is done
+  // takes from the parts of others. All members must call this in the same order, at most kShares times between barriers.
   template <typename Work>
   void share(int64_t count, int64_t chunk, Work work) const {
     if (size == 1) {
       if (count > 0) work(Range{0, count});
       return;
     }
-    std::atomic<int64_t>& taken = state_->taken[next_counter_++].units;
-    for (int64_t begin; (begin = taken.fetch_add(chunk, std::memory_order_relaxed)) < count;)
-      work(Range{begin, std::min(begin + chunk, count)});
+    const int64_t chunks = (count + chunk - 1) / chunk;
+    const int share = next_share_++;
+    for (int turn = 0; turn < size; turn++) {
+      const int owner = (index + turn) % size;
+      const int64_t begin = chunks * owner / size, end = chunks * (owner + 1) / size;
+      std::atomic<int64_t>& taken = state_->taken(phase_, owner, share);
+      if (turn > 0 && begin + taken.load(std::memory_order_relaxed) >= end) continue;
+      for (int64_t at; (at = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;)
+        work(Range{at * chunk, std::min((at + 1) * chunk, count)});
+    }
   }
 
   // Wait for the others. Every member of the team must come.
@@ -59,7 +81,7 @@ class Team {
 
  private:
   TeamState* state_;
-  mutable int next_counter_ = 0;
+  mutable int phase_ = 0, next_share_ = 0;
 };
 
 // Calls `job(context, team)` once on each of num_threads() threads, or on the caller alone if others keep them busy.

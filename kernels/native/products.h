@@ -130,12 +130,20 @@ void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::
   });
 }
 
+// How many tiles a member takes at a time, of a product that goes through `at_once` in one go. Taking waits for all that
+// the processor has under way, so not too often.
+inline int tiles_to_take(int num_tiles, int at_once, int team_size) {
+  constexpr int kTimes = 4;
+  const int steps = (num_tiles + at_once - 1) / at_once;
+  return (steps + kTimes * team_size - 1) / (kTimes * team_size) * at_once;
+}
+
 // This member's share of a product. Calls `emit` as above.
 template <typename Weights, typename Emit>
 void multiply(const Weights& weights, const PackedRows& rows, const Team& team, Emit emit) {
   const int at_once = tiles_at_once(block_rows(rows.num_rows));
-  team.share(weights.num_tiles(), at_once,
-             [&](Team::Range tiles) { multiply_tiles(weights, rows, tiles, at_once * team.size, emit); });
+  team.share(weights.num_tiles(), tiles_to_take(weights.num_tiles(), at_once, team.size),
+             [&](Team::Range tiles) { multiply_tiles(weights, rows, tiles, at_once, emit); });
 }
 
 // Below this many multiplications a second thread costs more than it saves.

@@ -61,9 +61,10 @@ class PackedRows {
       for (int i = 0; i < size; i++)
         for (int64_t g = groups.begin; g < groups.end; g++) {
           float from[kMaxGroup];
-          fill(std::min(first + i, num_rows - 1), int(g) * group, from);
-          sums[g * size + i] = group_sum(from);
-          for (int k = 0; k < group; k++) values[(g * group + k) * size + i] = from[k];
+          float* const to = values + g * group * size + i;
+          fill(std::min(first + i, num_rows - 1), int(g) * group, size == 1 ? to : from);
+          sums[g * size + i] = group_sum(size == 1 ? to : from);
+          for (int k = 0; k < group && size > 1; k++) to[k * size] = from[k];
         }
     });
   }

@@ -49,10 +49,12 @@ inline vfloat broadcast(float x) { return vfloat{x, x, x, x, x, x, x, x, x, x, x
 inline vfloat to_float(vuint v) { return __builtin_convertvector(reinterpret_cast<vint>(v), vfloat); }
 
 // Lanes in a fixed order, halves first: part of what defines a result's bits.
-inline float sum(vfloat v) {
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int lane = 0; lane < width; lane++) v[lane] += v[lane + width];
-  return v[0];
+inline float sum(const vfloat& v) {
+  const auto eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  const float first = four[0] + four[2], second = four[1] + four[3];
+  return first + second;
 }
 
 }  // namespace mtplx
