@@ -1,7 +1,7 @@
 # Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
 
 .DEFAULT_GOAL := help
-.PHONY: bench-kernels help setup native serve test check bench clean
+.PHONY: help setup native serve test check sanitize bench bench-kernels clean
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
@@ -69,6 +69,17 @@ check: setup  ## Lint, check format, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# In a copy, so that the extension in use stays as it is. At -O1, for the unrolled products take minutes to compile else.
+CHECKED := build/sanitize
+sanitize: setup  ## Test native code that checks itself for errors of memory and undefined behaviour (needs g++)
+	@rm -rf $(CHECKED) && mkdir -p $(CHECKED)
+	@cp -R configs engine kernels mtplx server tests pyproject.toml setup.py README.md LICENSE $(CHECKED)
+	@rm -f $(CHECKED)/kernels/*.so
+	@cd $(CHECKED) && MTPLX_NATIVE=1 CXX=g++ CXXFLAGS="-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
+		$(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
+	@cd $(CHECKED) && ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+		$(CURDIR)/$(BIN)/python -m pytest tests/kernels -m "not slow" $(ARGS)
 
 bench: setup  ## Measure how fast it starts
 	@$(BIN)/python tests/bench/startup.py

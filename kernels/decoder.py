@@ -60,7 +60,7 @@ class NativeDecoder:
             embedding=_embedding(embedding) if self._embed is None else None,
             layers=[_layer(*each) for each in zip(layers, products, strict=True)],
             final_norm=norm.weight.astype(mx.float32),
-            head=_projection(head) if has_native_head else None,
+            head=projection(head) if has_native_head else None,
             inverse_frequencies=inverse_frequencies(rope.dims, rope.base),
             hidden=norm.weight.size,
             intermediate=layers[0].mlp.gate_proj.tiles.num_outputs,
@@ -103,7 +103,7 @@ def _layer(layer: Any, products: Sequence[NativeLinear]) -> Any:
         return array.astype(mx.float32)
 
     return native.DecoderLayer(
-        [_projection(product) for product in products],
+        [projection(product) for product in products],
         input_norm=weight(layer.input_layernorm),
         post_norm=weight(layer.post_attention_layernorm),
         query_norm=weight(layer.self_attn.q_norm) if "q_norm" in layer.self_attn else None,
@@ -122,7 +122,8 @@ def _embedding(layer: NativeEmbedding) -> Any:
     )
 
 
-def _projection(linear: NativeLinear | NativeEmbedding) -> Any:
+def projection(linear: NativeLinear | NativeEmbedding) -> Any:
+    """A product as native code takes it. An embedding's is that of the output head."""
     tiles = linear.tiles
     return native.Projection(
         tiles.words,

@@ -12,29 +12,12 @@
 
 #include "array_rows.h"
 #include "mlx/backend/cpu/encoder.h"
+#include "projection_arrays.h"
 
 namespace nb = nanobind;
 
 namespace mtplx {
 namespace {
-
-// Weights as arrays. They are evaluated once: a primitive reads them without asking for them.
-struct ProjectionArrays {
-  mx::array words, scales, biases;
-  int bits, group, num_outputs;
-  std::optional<mx::array> bias;
-
-  void eval() {
-    mx::eval(words, scales, biases);
-    if (bias) bias->eval();
-  }
-
-  Projection get() const {
-    const int num_inputs = int(scales.shape(1)) * group;
-    return {{words.data<uint32_t>(), scales.data<float>(), biases.data<float>(), bits, group, num_inputs, num_outputs},
-            bias ? bias->data<float>() : nullptr};
-  }
-};
 
 struct LayerArrays {
   std::vector<ProjectionArrays> projections;  // query, key, value, output, gate, up, down

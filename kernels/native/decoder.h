@@ -16,11 +16,6 @@
 
 namespace mtplx {
 
-struct Projection {
-  QuantizedWeights weights;
-  const float* bias;  // [num outputs] or null
-};
-
 struct DecoderLayer {
   Projection query, key, value, output, gate, up, down;
   const float* input_norm;                 // [D]

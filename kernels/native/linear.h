@@ -24,6 +24,11 @@ struct QuantizedWeights {
   int64_t tile_words() const { return int64_t(num_inputs) / kBlock * bits * kLanes; }
 };
 
+struct Projection {
+  QuantizedWeights weights;
+  const float* bias;  // [num outputs] or null
+};
+
 // The number in the low `Bits` bits of every lane.
 template <int Bits>
 inline vfloat number_of(vuint lanes) {

@@ -16,7 +16,7 @@ namespace mtplx {
 void bind_decoder(nanobind::module_& m);
 void bind_dense(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
-void bind_limits(nanobind::module_& m);
+void bind_timing(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
 void bind_activation(nanobind::module_& m);
@@ -37,7 +37,7 @@ NB_MODULE(_native, m) {
   mtplx::bind_decoder(m);
   mtplx::bind_dense(m);
   mtplx::bind_gather(m);
-  mtplx::bind_limits(m);
+  mtplx::bind_timing(m);
   mtplx::bind_linear(m);
   mtplx::bind_memory(m);
   mtplx::bind_activation(m);

@@ -42,6 +42,16 @@ void wait_until(Ready ready) {
   }
 }
 
+// Leaves `processor` for another, if there is one: the system may keep two threads on one while another has nothing to do.
+void leave(int processor) {
+  cpu_set_t all, others;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  others = all;
+  CPU_CLR(processor, &others);
+  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+    sched_setaffinity(0, sizeof all, &all);
+}
+
 class Pool {
  public:
   void run(void (*job)(const void*, const Team&), const void* context) {
@@ -54,7 +64,7 @@ class Pool {
     }
     if (!state_ || state_->size != size) state_ = std::make_unique<TeamState>(size);
     while (num_workers_ < size - 1) std::thread(&Pool::work, this, ++num_workers_, epoch_.load()).detach();
-    job_ = job, context_ = context;
+    job_ = job, context_ = context, processor_ = sched_getcpu();
     for (int phase = 0; phase < 2; phase++)
       for (int member = 0; member < size; member++) state_->reset(phase, member, TeamState::kShares);
     num_done_.store(0, std::memory_order_relaxed);
@@ -69,6 +79,7 @@ class Pool {
     for (;; seen++) {
       if (!wait_for(kSpinsBeforeSleep, [&] { return epoch_.load(std::memory_order_acquire) != seen; }))
         epoch_.wait(seen, std::memory_order_acquire);
+      if (sched_getcpu() == processor_) leave(processor_);
       if (index < state_->size) job_(context_, Team(index, state_.get()));
       num_done_.fetch_add(1, std::memory_order_release);
     }
@@ -78,6 +89,7 @@ class Pool {
   int num_workers_ = 0;
   void (*job_)(const void*, const Team&) = nullptr;
   const void* context_ = nullptr;
+  int processor_ = -1;  // that the job was given from
   std::unique_ptr<TeamState> state_;
   alignas(64) std::atomic<int> epoch_{0};
   alignas(64) std::atomic<int> num_done_{0};

@@ -27,9 +27,8 @@ from mtplx.engine.sampling import TokenHistory, adjust, distribution, draw, most
 from mtplx.engine.types import SamplingParams
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.attention import AttentionSegment, ragged_attention
+from mtplx.kernels.decoder import projection
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear
-from mtplx.kernels.linear import TiledWeights, quantized_linear
-from mtplx.kernels.memory import settle
 from mtplx.kernels.native_module import native, why_unavailable
 
 PROMPT_TOKENS = 1000
@@ -113,19 +112,10 @@ def ratio(ours: float, theirs: float | None) -> float | None:
     return None if theirs is None else ours / theirs
 
 
-def all_products(model) -> list[TiledWeights]:
-    """The weights of all products of a pass, those of equal form side by side: few calls, nothing but products."""
-    forms: dict[tuple[int, int], list[TiledWeights]] = {}  # by inputs and bits
-    for layer in model.modules():
-        if isinstance(layer, NativeLinear | NativeEmbedding):
-            forms.setdefault((layer.tiles.num_inputs, layer.tiles.bits), []).append(layer.tiles)
-    joined = []
-    for tiles in forms.values():
-        words = mx.concatenate([each.words[:-16] for each in tiles] + [mx.zeros(16, dtype=mx.uint32)])
-        scales, biases = (mx.concatenate([getattr(each, name) for each in tiles]) for name in ("scales", "biases"))
-        num_outputs = sum(each.num_outputs for each in tiles)
-        joined.append(TiledWeights(words, scales, biases, tiles[0].bits, tiles[0].group_size, num_outputs))
-    return settle(joined)
+def all_products(model) -> list[NativeLinear | NativeEmbedding]:
+    """The products of a pass, in their order; the embedding is the output head."""
+    layers = [layer for layer in model.modules() if isinstance(layer, NativeLinear | NativeEmbedding)]
+    return sorted(layers, key=lambda layer: isinstance(layer, NativeEmbedding))
 
 
 # ---- the rows -------------------------------------------------------------------------------------------------------
@@ -195,23 +185,19 @@ def verify_rows(target: Target, loaded: LoadedModel) -> list[Row]:
 
 def product_rows(target: Target, loaded: LoadedModel) -> list[Row]:
     products = all_products(loaded.model)
-    num_bytes = sum(each.words.nbytes + each.scales.nbytes + each.biases.nbytes for each in products)
-    num_weights = sum(each.num_inputs * each.num_outputs for each in products)
-    inputs = {rows: [mx.random.normal((rows, each.num_inputs)) for each in products] for rows in (1, 8)}
-    mx.eval(list(inputs.values()))
-
-    def multiply(rows: int) -> Callable[[], object]:
-        return lambda: mx.eval([quantized_linear(x, each) for x, each in zip(inputs[rows], products, strict=True)])
-
+    tiles = [layer.tiles for layer in products]
+    num_bytes = sum(each.words.nbytes + each.scales.nbytes + each.biases.nbytes for each in tiles)
+    num_weights = sum(each.num_inputs * each.num_outputs for each in tiles)
+    projections = [projection(layer) for layer in products]
+    one, eight = (native.product_time(projections, rows) for rows in (1, 8))
+    attention = attention_s(loaded, 100)
     cache = prefilled(target, prompt(loaded, 100))
 
     def decode() -> None:
         target.forward([Rows(cache, [5], 1)])
         cache.rollback()
 
-    one, eight = in_turn([multiply(1), multiply(8)], 40)
-    attention = attention_s(loaded, 100)
-    [whole] = in_turn([decode], 40)  # by itself: the products above are of copies, which would put its weights out
+    [whole] = in_turn([decode], 40)
     read, arithmetic = native.read_rate(num_bytes), native.arithmetic_rate()
     rest = whole - one - attention
     return [

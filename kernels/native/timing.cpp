@@ -1,10 +1,13 @@
-// What this machine can do at best: how fast its threads read memory, and multiply and add. For benchmarks to compare with.
+// What this machine can do at best: how fast its threads read memory, and multiply and add; and how fast products are, by
+// themselves. For benchmarks.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
 
 #include <chrono>
 #include <limits>
 
 #include "parallel.h"
+#include "projection_arrays.h"
 #include "rows.h"
 #include "simd.h"
 
@@ -64,11 +67,38 @@ double arithmetic_rate() {
   return 2.0 * kSteps * kChains * kLanes * num_threads / seconds;
 }
 
+// Seconds that the products of some rows with all these weights take, one product after the other as in a pass.
+double product_time(std::vector<ProjectionArrays> projections, int num_rows) {
+  std::vector<QuantizedWeights> weights;
+  std::vector<PackedRows> rows;
+  int most_outputs = 0;
+  for (auto& projection : projections) {
+    projection.eval();
+    weights.push_back(projection.get().weights);
+    rows.emplace_back(num_rows, weights.back().num_inputs, weights.back().group);
+    const int group = weights.back().group;
+    rows.back().pack({0, rows.back().num_groups}, [&](int row, int k, float* to) {
+      for (int i = 0; i < group; i++) to[i] = 0.01f * float((7 * row + k + i) % 101 - 50);
+    });
+    most_outputs = std::max(most_outputs, weights.back().num_outputs);
+  }
+  const Floats out = make_floats(int64_t(num_rows) * most_outputs);
+  return best_time([&](const Team& team) {
+    for (size_t i = 0; i < weights.size(); i++) {
+      multiply(weights[i], rows[i], team, [&](int row, int first, const float* values, int count) {
+        std::copy_n(values, count, out.get() + int64_t(row) * most_outputs + first);
+      });
+      team.barrier();
+    }
+  });
+}
+
 }  // namespace
 
-void bind_limits(nb::module_& m) {
+void bind_timing(nb::module_& m) {
   m.def("read_rate", &read_rate, nb::arg("num_bytes"));
   m.def("arithmetic_rate", &arithmetic_rate);
+  m.def("product_time", &product_time, nb::arg("projections"), nb::arg("num_rows"));
 }
 
 }  // namespace mtplx
