@@ -10,7 +10,7 @@ from tests.kernels.rows import assert_rows_are_exact, bits, random, strided_view
 
 pytestmark = needs_native
 
-TOLERANCE = 2e-6  # of the largest value: sums of some hundred products, in another order
+TOLERANCE = 5e-6  # of the largest value: sums of some hundred products, in another order
 
 
 def quantized(num_outputs: int, num_inputs: int, num_bits: int, group_size: int) -> tuple[mx.array, mx.array, mx.array]:
