@@ -12,6 +12,7 @@ from mlx_lm.models.switch_layers import SwitchLinear
 
 from mtplx.kernels import layers
 from mtplx.kernels.feed_forward import native_feed_forward
+from mtplx.kernels.inputs import float_inputs
 from mtplx.kernels.layers import (
     NativeDense,
     NativeEmbedding,
@@ -36,6 +37,11 @@ def accelerate(model: nn.Module) -> Acceleration:
     The first layer of each type, and of each form of weights, is compared with the one it replaces, on random input;
     one that differs keeps its type from being swapped, which is logged.
     """
+    with float_inputs():
+        return _accelerate(model)
+
+
+def _accelerate(model: nn.Module) -> Acceleration:
     native: Counter[str] = Counter()
     stock: Counter[str] = Counter()
     checks: dict[tuple[object, ...], bool] = {}

@@ -23,7 +23,8 @@ class Acceleration:
 class KernelReport:
     """Whether the native kernels are active and, if so, what for; else the reason, and whether that costs speed.
 
-    `isa` names the instructions they were compiled for: avx512, avx2, neon or generic. `layers` tells what became of
+    `isa` names the instructions they were compiled for: avx512, avx2, neon or generic. `inputs` is what products with
+    quantized weights take in. `layers` tells what became of
     the model's, None if nothing was tried; `decoder_layers` how its decoder layers run, None before they do.
     """
 
@@ -32,6 +33,7 @@ class KernelReport:
     is_slow: bool = False
     isa: str | None = None
     threads: int | None = None
+    inputs: Literal["float32", "int8"] = "float32"
     layers: Acceleration | None = None
     decoder_layers: Literal["in one native call", "one by one"] | None = None
 
@@ -43,6 +45,8 @@ class KernelReport:
         if not self.active:
             return f"MLX's own: {self.reason}"
         parts = [f"native, for {self.isa}, threads: {self.threads}"]
+        if self.inputs != "float32":
+            parts.append(f"products round their inputs to {self.inputs}")
         if self.layers is not None:
             parts.append(str(self.layers))
         if self.decoder_layers is not None:

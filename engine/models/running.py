@@ -16,6 +16,7 @@ from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.types import Logits
 from mtplx.kernels.decoder import OtherShapeError
+from mtplx.kernels.inputs import float_inputs
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,8 @@ def make_target(model: nn.Module) -> Target:
 
     target: Target
     try:
-        target = _checked_by_rows(model, layer_caches)
+        with float_inputs():
+            target = _checked_by_rows(model, layer_caches)
     except NotByRowsError as reason:
         logger.info("this model runs one sequence at a time: %s", reason)
         target = SequentialTarget(model, layer_caches)

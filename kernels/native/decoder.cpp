@@ -65,9 +65,12 @@ struct Stack {
       mx::eval(embedding->words, embedding->scales, embedding->biases);
       weights.embedding = embedding->get();
     }
+    weights.equal_bits = true;
     for (auto& layer : layers) {
       layer.eval();
       weights.layers.push_back(layer.get());
+      for (const auto& projection : layer.projections)
+        weights.equal_bits = weights.equal_bits && projection.bits == layers[0].projections[0].bits;
     }
     if (head) {
       head->eval();
@@ -90,8 +93,9 @@ struct Rows {
 class DecoderPrimitive : public CpuPrimitive {
  public:
   DecoderPrimitive(mx::Stream stream, std::shared_ptr<const Stack> stack, std::vector<Rows> rows,
-                   std::vector<int> wanted)
-      : CpuPrimitive(stream), stack_(std::move(stack)), rows_(std::move(rows)), wanted_(std::move(wanted)) {}
+                   std::vector<int> wanted, bool is_int8)
+      : CpuPrimitive(stream), stack_(std::move(stack)), rows_(std::move(rows)), wanted_(std::move(wanted)),
+        is_int8_(is_int8) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     // Each output holds the inputs, which therefore could never be donated. One hold on them is enough.
@@ -113,11 +117,11 @@ class DecoderPrimitive : public CpuPrimitive {
     }
     for (const auto& input : inputs) encoder.set_input_array(input);
     for (auto& output : outputs) encoder.set_output_array(output);
-    encoder.dispatch([stack = stack_, rows = rows_, wanted = wanted_, copies = std::move(copies),
+    encoder.dispatch([stack = stack_, rows = rows_, wanted = wanted_, is_int8 = is_int8_, copies = std::move(copies),
                       buffers = std::move(buffers), from = mx::array::unsafe_weak_copy(inputs[0]),
                       out = mx::array::unsafe_weak_copy(outputs[0])]() mutable {
       for (auto& [place, source] : copies) std::copy_n(source.data<float>(), source.size(), place.data<float>());
-      run(*stack, rows, wanted, buffers, from, out);
+      run(*stack, rows, wanted, is_int8, buffers, from, out);
     });
   }
 
@@ -136,13 +140,13 @@ class DecoderPrimitive : public CpuPrimitive {
     return segments;
   }
 
-  static void run(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted,
+  static void run(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, bool is_int8,
                   std::vector<mx::array>& buffers, const mx::array& from, mx::array& out) {
     const size_t num_layers = stack.layers.size();
     std::vector<Segments> segments;
     for (size_t layer = 0; layer < num_layers; layer++)
       segments.push_back(segments_of(rows, buffers, layer, num_layers));
-    DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, num_threads());
+    DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, is_int8, num_threads());
     run_in_parallel(true, [&](const Team& team) {
       if (stack.embedding)
         pass.embed_rows(from.data<int32_t>(), team);
@@ -157,6 +161,7 @@ class DecoderPrimitive : public CpuPrimitive {
   std::shared_ptr<const Stack> stack_;
   std::vector<Rows> rows_;
   std::vector<int> wanted_;
+  bool is_int8_;
 };
 
 class Decoder {
@@ -182,7 +187,8 @@ class Decoder {
     std::vector<mx::Shape> shapes{{int(wanted.size()), stack_->num_outputs()}};
     for (const auto& buffer : buffers) shapes.push_back(buffer.shape());
     const std::vector<mx::Dtype> types(inputs.size(), mx::float32);
-    auto primitive = std::make_shared<DecoderPrimitive>(stream, stack_, std::move(parts), std::move(wanted));
+    auto primitive = std::make_shared<DecoderPrimitive>(stream, stack_, std::move(parts), std::move(wanted),
+                                                        rounds_inputs());
     return mx::array::make_arrays(std::move(shapes), types, std::move(primitive), inputs);
   }
 

@@ -40,6 +40,7 @@ struct DecoderWeights {
   const float* final_norm;                  // [D]
   std::optional<Projection> head;           // none: rows go out as they are after the norm
   const float* inverse_frequencies;         // [half]
+  bool equal_bits;                          // of all products of the layers
 };
 
 using Segments = std::vector<AttentionSegment<float>>;
@@ -47,10 +48,10 @@ using Segments = std::vector<AttentionSegment<float>>;
 // Rows made ready for products: by each member for itself where they are few, which is cheaper than to wait for others.
 class TeamRows {
  public:
-  TeamRows(int num_rows, int num_inputs, int group, int team_size) {
+  TeamRows(int num_rows, int num_inputs, int group, RowForm form, int team_size) {
     constexpr int64_t kFewValues = 1 << 11;
     const bool few = int64_t(num_rows) * num_inputs <= kFewValues;
-    for (int member = 0; member < (few ? team_size : 1); member++) copies_.emplace_back(num_rows, num_inputs, group);
+    for (int member = 0; member < (few ? team_size : 1); member++) copies_.emplace_back(num_rows, num_inputs, group, form);
   }
 
   // All rows, as this member may read them now; `fill` as PackedRows has it.
@@ -75,9 +76,9 @@ class TeamRows {
 // What a pass over T rows needs of memory, shared by its team.
 class DecoderPass {
  public:
-  // `wanted` are the rows whose results are asked for.
+  // `wanted` are the rows whose results are asked for. With `is_int8`, products round their inputs.
   DecoderPass(const DecoderShape& shape, const DecoderWeights& weights, const Segments& segments, int num_rows,
-              const std::vector<int>& wanted, int team_size)
+              const std::vector<int>& wanted, bool is_int8, int team_size)
       : shape_(shape), weights_(weights), num_rows_(num_rows), wanted_(wanted), plan_(shape.attention, segments),
         hidden_(make_floats(int64_t(num_rows) * shape.hidden)),
         heads_(make_floats(int64_t(num_rows) * shape.heads_size())),
@@ -85,10 +86,12 @@ class DecoderPass {
         gated_(make_floats(int64_t(num_rows) * 2 * shape.intermediate)),
         angles_(make_floats(int64_t(num_rows) * 2 * shape.rope.half)),
         scratch_(make_floats(plan_.num_floats(team_size))),
-        of_hidden_(num_rows, shape.hidden, group(), team_size),
-        of_attended_(num_rows, shape.query_size(), group(), team_size),
-        of_gated_(num_rows, shape.intermediate, group(), team_size),
-        of_wanted_(int(wanted.size()), shape.hidden, weights.head ? weights.head->weights.group : group(), team_size) {
+        form_{is_int8, weights.equal_bits ? weights.layers[0].query.weights.bits : 0},
+        of_hidden_(num_rows, shape.hidden, group(), form_, team_size),
+        of_attended_(num_rows, shape.query_size(), group(), form_, team_size),
+        of_gated_(num_rows, shape.intermediate, group(), form_, team_size),
+        of_wanted_(int(wanted.size()), shape.hidden, weights.head ? weights.head->weights.group : group(),
+                   weights.head ? RowForm{is_int8, weights.head->weights.bits} : form_, team_size) {
     for (const auto& segment : segments)
       for (int row = segment.start; row < segment.stop; row++) {
         float* cosines = angles_.get() + int64_t(row) * 2 * shape.rope.half;
@@ -240,6 +243,7 @@ class DecoderPass {
   const std::vector<int>& wanted_;
   const AttentionPlan plan_;
   Floats hidden_, heads_, attended_, gated_, angles_, scratch_;
+  const RowForm form_;  // of rows in a layer, which may meet weights of several bits
   TeamRows of_hidden_, of_attended_, of_gated_, of_wanted_;
 };
 

@@ -24,7 +24,7 @@ class DenseLinear : public CpuPrimitive {
     encoder.set_output_array(out);
     encoder.dispatch([x = mx::array::unsafe_weak_copy(inputs[0]), values = mx::array::unsafe_weak_copy(inputs[1]),
                       out = mx::array::unsafe_weak_copy(out), num_outputs = num_outputs_]() mutable {
-      multiply_rows(dense_weights(values, num_outputs), kBlock, x.data<float>(), num_rows(x), x.shape(-1),
+      multiply_rows(dense_weights(values, num_outputs), kBlock, RowForm{}, x.data<float>(), num_rows(x), x.shape(-1),
                     out.data<float>());
     });
   }

@@ -47,7 +47,9 @@ template <typename Scalar>
 struct DenseSource {
   using Weights = DenseWeights;
   using Unit = Scalar;
-  static constexpr int kBlockUnits = kBlock * kLanes;
+  using Input = float;
+  using Sum = vfloat;
+  static constexpr int kBlockUnits = kBlock * kLanes, kSteps = kBlock;
 
   static int64_t tile_units(const Weights& weights) { return int64_t(weights.num_inputs) * kLanes; }
   static const Unit* tile(const Weights& weights, int i) {
@@ -64,10 +66,12 @@ struct DenseSource {
 
   struct Group {
     Group(const Weights&, int, int, int) {}
-    void add(const vfloat& t, float, vfloat& y) const { y += t; }
+    void add(const vfloat& t, const RowBlock&, int, vfloat& y) const { y += t; }
   };
+
+  static void add(const vfloat& w, const vfloat& x, vfloat& t) { t += w * x; }
 };
 
-RunKernel<DenseWeights> find_kernel(const DenseWeights& weights, int rows, bool single_tile);
+RunKernel<DenseWeights> find_kernel(const DenseWeights& weights, RowForm form, int rows, bool single_tile);
 
 }  // namespace mtplx

@@ -3,7 +3,7 @@
 
 namespace mtplx {
 
-RunKernel<DenseWeights> find_kernel(const DenseWeights& weights, int rows, bool single_tile) {
+RunKernel<DenseWeights> find_kernel(const DenseWeights& weights, RowForm, int rows, bool single_tile) {
   switch (weights.type) {
     case DenseType::kFloat16: return kernel_of<DenseSource<float16>>(rows, single_tile);
     case DenseType::kBFloat16: return kernel_of<DenseSource<bfloat16>>(rows, single_tile);

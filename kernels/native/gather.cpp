@@ -15,6 +15,7 @@ namespace {
 // Of quantized weights; of no meaning for others.
 struct QuantizedForm {
   int bits = 0, group = 0;
+  bool is_int8 = false;  // what rows are rounded to
 
   bool operator==(const QuantizedForm&) const = default;
 };
@@ -40,7 +41,7 @@ class GatheredLinear : public CpuPrimitive {
       if (kept.size() == 3) {
         const DenseWeights all = dense_weights(kept[2], out.shape(-1));
         const int64_t bytes = int64_t(all.num_tiles()) * all.num_inputs * kLanes * kept[2].itemsize();
-        run(kept[0], kept[1], kBlock, out, [=](int expert) {
+        run(kept[0], kept[1], kBlock, RowForm{}, out, [=](int expert) {
           DenseWeights own = all;
           own.values = static_cast<const char*>(all.values) + expert * bytes;
           return own;
@@ -50,7 +51,7 @@ class GatheredLinear : public CpuPrimitive {
                                    form.group, kept[0].shape(-1), out.shape(-1)};
         const int64_t words = all.num_tiles() * all.tile_words();
         const int64_t groups = int64_t(all.num_tiles()) * all.num_groups() * kLanes;
-        run(kept[0], kept[1], form.group, out, [=](int expert) {
+        run(kept[0], kept[1], form.group, RowForm{form.is_int8, form.bits}, out, [=](int expert) {
           QuantizedWeights own = all;
           own.words += expert * words, own.scales += expert * groups, own.biases += expert * groups;
           return own;
@@ -68,13 +69,14 @@ class GatheredLinear : public CpuPrimitive {
 
  private:
   template <typename WeightsOf>
-  static void run(const mx::array& x, const mx::array& indices, int group, mx::array& out, WeightsOf weights_of) {
+  static void run(const mx::array& x, const mx::array& indices, int group, RowForm form, mx::array& out,
+                  WeightsOf weights_of) {
     const ArrayRows rows(x);
     const int num_rows = int(mtplx::num_rows(out)), rows_each = x.shape(-2);
     std::vector<uint32_t> experts(num_rows);
     for (int row = 0; row < num_rows; row++) experts[row] = indices.data<uint32_t>()[row / rows_each];
     multiply_gathered([&](int row) { return rows.at(row, nullptr); }, experts.data(), num_rows, x.shape(-1),
-                      weights_of, group, out.data<float>());
+                      weights_of, group, form, out.data<float>());
   }
 
   QuantizedForm form_;
@@ -103,7 +105,7 @@ mx::array gathered_quantized_linear(const mx::array& x, const mx::array& indices
                                     int num_outputs) {
   require(x.ndim() > 0 && scales.ndim() == 3 && x.shape(-1) == scales.shape(1) * group,
           "the inputs must be as many as the weights of an output");
-  return gathered(x, indices, {words, scales, biases}, {bits, group}, num_outputs);
+  return gathered(x, indices, {words, scales, biases}, {bits, group, rounds_inputs()}, num_outputs);
 }
 
 mx::array gathered_dense_linear(const mx::array& x, const mx::array& indices, const mx::array& values,

@@ -21,13 +21,13 @@ struct ExpertRows {
 
 class GatheredRows {
  public:
-  GatheredRows(const uint32_t* experts, int num_rows, int num_inputs, int group) : order_(num_rows) {
+  GatheredRows(const uint32_t* experts, int num_rows, int num_inputs, int group, RowForm form) : order_(num_rows) {
     std::iota(order_.begin(), order_.end(), 0);
     std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) { return experts[a] < experts[b]; });
     for (int begin = 0, end; begin < num_rows; begin = end) {
       const uint32_t expert = experts[order_[begin]];
       for (end = begin + 1; end < num_rows && experts[order_[end]] == expert;) end++;
-      chosen_.push_back({int(expert), order_.data() + begin, PackedRows(end - begin, num_inputs, group)});
+      chosen_.push_back({int(expert), order_.data() + begin, PackedRows(end - begin, num_inputs, group, form)});
     }
   }
 
@@ -73,11 +73,11 @@ class GatheredRows {
 // inputs lie; missing inputs of the last group are 0.
 template <typename RowOf, typename WeightsOf>
 void multiply_gathered(RowOf row_of, const uint32_t* experts, int num_rows, int num_inputs, WeightsOf weights_of,
-                       int group, float* y) {
+                       int group, RowForm form, float* y) {
   if (num_rows == 0) return;
   const auto weights = weights_of(0);
   const int num_outputs = weights.num_outputs;
-  GatheredRows rows(experts, num_rows, weights.num_inputs, group);
+  GatheredRows rows(experts, num_rows, weights.num_inputs, group, form);
   const int64_t work = int64_t(num_rows) * num_inputs * num_outputs;
   run_in_parallel(work > kWorthSharing, [&](const Team& team) {
     rows.pack(team, [&](int row, int k, float* values) {

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include "array_rows.h"
+#include "threads.h"
 #include "mlx/backend/cpu/encoder.h"
 
 namespace nb = nanobind;
@@ -13,8 +14,8 @@ namespace {
 
 class QuantizedLinear : public CpuPrimitive {
  public:
-  QuantizedLinear(mx::Stream stream, int bits, int group, int num_outputs)
-      : CpuPrimitive(stream), bits_(bits), group_(group), num_outputs_(num_outputs) {}
+  QuantizedLinear(mx::Stream stream, int bits, int group, int num_outputs, RowForm form)
+      : CpuPrimitive(stream), bits_(bits), group_(group), num_outputs_(num_outputs), form_(form) {}
 
   // Inputs x [..., K], words, scales, biases as linear.h lays them out.
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
@@ -26,23 +27,25 @@ class QuantizedLinear : public CpuPrimitive {
     encoder.dispatch([x = mx::array::unsafe_weak_copy(inputs[0]), words = mx::array::unsafe_weak_copy(inputs[1]),
                       scales = mx::array::unsafe_weak_copy(inputs[2]), biases = mx::array::unsafe_weak_copy(inputs[3]),
                       out = mx::array::unsafe_weak_copy(out), bits = bits_, group = group_,
-                      num_outputs = num_outputs_]() mutable {
+                      num_outputs = num_outputs_, form = form_]() mutable {
       const int num_inputs = x.shape(-1);
       const QuantizedWeights weights{words.data<uint32_t>(), scales.data<float>(), biases.data<float>(), bits,
                                      group,                  num_inputs,           num_outputs};
-      multiply_rows(weights, group, x.data<float>(), num_rows(x), num_inputs, out.data<float>());
+      multiply_rows(weights, group, form, x.data<float>(), num_rows(x), num_inputs, out.data<float>());
     });
   }
 
   bool is_equivalent(const Primitive& other) const override {
     const auto& linear = static_cast<const QuantizedLinear&>(other);
-    return bits_ == linear.bits_ && group_ == linear.group_ && num_outputs_ == linear.num_outputs_;
+    return bits_ == linear.bits_ && group_ == linear.group_ && num_outputs_ == linear.num_outputs_ &&
+           form_ == linear.form_;
   }
 
   const char* name() const override { return "QuantizedLinear"; }
 
  private:
   int bits_, group_, num_outputs_;
+  RowForm form_;
 };
 
 mx::array quantized_linear(const mx::array& x, const mx::array& words, const mx::array& scales,
@@ -50,7 +53,8 @@ mx::array quantized_linear(const mx::array& x, const mx::array& words, const mx:
   const auto stream = mx::default_stream(mx::Device::cpu);
   auto shape = x.shape();
   shape.back() = num_outputs;
-  return mx::array(shape, mx::float32, std::make_shared<QuantizedLinear>(stream, bits, group, num_outputs),
+  const RowForm form{rounds_inputs(), bits};
+  return mx::array(shape, mx::float32, std::make_shared<QuantizedLinear>(stream, bits, group, num_outputs, form),
                    {mx::contiguous(mx::astype(x, mx::float32, stream), false, stream), words, scales, biases});
 }
 

@@ -3,9 +3,11 @@
 // Layout: of every 32 weights of an output, its `bits` words stand in one lane of its tile: words
 // [tiles][K / 32][bits][16], and some bytes more that mean nothing; scales and biases [tiles][K / group][16].
 //
-// Arithmetic: t = Σ q·x over a group, then y += scale·t and y += bias·Σx.
+// Arithmetic: t = Σ q·x over a group, then y += scale·t and y += bias·Σx. With rows rounded to int8, t is a whole number,
+// and exact.
 #pragma once
 
+#include "dot.h"
 #include "products.h"
 
 namespace mtplx {
@@ -44,53 +46,98 @@ inline vfloat number_of(vuint lanes) {
   return to_float(lanes & ((1u << Bits) - 1));
 }
 
-// Weight I of 32 in every lane, out of the lane's `Bits` words. May read three bytes beyond them.
+// Weight I of 32 in the low bits of every lane, out of the lane's `Bits` words. May read three bytes beyond them.
 template <int Bits, int I>
-inline vfloat unpack(const uint32_t* words) {
+inline vuint unpack(const uint32_t* words) {
   constexpr int word = I * Bits / 32, shift = I * Bits % 32;
-  // Loading from some bytes on is a shift for nothing: only the low bits of a lane count.
-  const auto* bytes = reinterpret_cast<const char*>(words + word * kLanes) + shift / 8;
-  vuint value = load<vuint>(bytes) >> (shift % 8);
   if constexpr (shift % 8 + Bits > 8) {
-    value = load<vuint>(words + word * kLanes) >> shift;
+    vuint value = load<vuint>(words + word * kLanes) >> shift;
     if constexpr (shift + Bits > 32) value |= load<vuint>(words + (word + 1) * kLanes) << (32 - shift);
+    return value;
   }
-  return number_of<Bits>(value);
+  // Loading from some bytes on is a shift for nothing: only the low bits of a lane count.
+  return load<vuint>(reinterpret_cast<const char*>(words + word * kLanes) + shift / 8) >> (shift % 8);
 }
 
+// A group's scales and biases for the outputs of a tile.
+struct QuantizedGroup {
+  vfloat scale, bias;
+
+  QuantizedGroup(const QuantizedWeights& weights, int tile, int g, int tiles_ahead) {
+    const int64_t at = (int64_t(tile) * weights.num_groups() + g) * kLanes;
+    const int64_t groups_ahead = int64_t(tiles_ahead) * weights.num_groups() * kLanes;
+    prefetch(weights.scales + at + groups_ahead);
+    prefetch(weights.biases + at + groups_ahead);
+    scale = load<vfloat>(weights.scales + at), bias = load<vfloat>(weights.biases + at);
+  }
+
+  void add(const vfloat& t, const RowBlock& block, int at, vfloat& y) const {
+    y += scale * t;
+    y += bias * broadcast(block.sums[at]);
+  }
+
+  void add(const vint& t, const RowBlock& block, int at, vfloat& y) const {
+    y += scale * broadcast(block.scales[at]) * to_float(t);
+    y += bias * broadcast(block.sums[at]);
+  }
+};
+
 template <int Bits>
-struct QuantizedSource {
+struct QuantizedWords {
   using Weights = QuantizedWeights;
+  using Group = QuantizedGroup;
   using Unit = uint32_t;
   static constexpr int kBlockUnits = Bits * kLanes;
 
   static int64_t tile_units(const Weights& weights) { return weights.tile_words(); }
   static const Unit* tile(const Weights& weights, int i) { return weights.words + i * weights.tile_words(); }
   static int blocks(const Weights& weights) { return weights.group / kBlock; }
-
-  template <int I>
-  static vfloat weight(const Unit* block) {
-    return unpack<Bits, I>(block);
-  }
-
-  struct Group {
-    vfloat scale, bias;
-
-    Group(const Weights& weights, int tile, int g, int tiles_ahead) {
-      const int64_t at = (int64_t(tile) * weights.num_groups() + g) * kLanes;
-      const int64_t groups_ahead = int64_t(tiles_ahead) * weights.num_groups() * kLanes;
-      prefetch(weights.scales + at + groups_ahead);
-      prefetch(weights.biases + at + groups_ahead);
-      scale = load<vfloat>(weights.scales + at), bias = load<vfloat>(weights.biases + at);
-    }
-
-    void add(const vfloat& t, float sum, vfloat& y) const {
-      y += scale * t;
-      y += bias * broadcast(sum);
-    }
-  };
 };
 
-RunKernel<QuantizedWeights> find_kernel(const QuantizedWeights& weights, int rows, bool single_tile);
+// For rows of floats.
+template <int Bits>
+struct QuantizedSource : QuantizedWords<Bits> {
+  using Input = float;
+  using Sum = vfloat;
+  static constexpr int kSteps = kBlock;
+
+  template <int I>
+  static vfloat weight(const uint32_t* block) {
+    return number_of<Bits>(unpack<Bits, I>(block));
+  }
+
+  static void add(const vfloat& w, const vfloat& x, vfloat& t) { t += w * x; }
+};
+
+// For rows of int8: four weights a step, in the order of RowForm{true, Order}.
+template <int Bits, int Order>
+struct Int8Source : QuantizedWords<Bits> {
+  using Input = int32_t;
+  using Sum = vint;
+  static constexpr int kSteps = kBlock / 4;
+
+  template <int I>
+  static vint weight(const uint32_t* block) {
+    vuint bytes;
+    if constexpr (Bits == 8) {
+      bytes = load<vuint>(block + I * kLanes);
+    } else if constexpr (Order == 4 && Bits == 4) {
+      bytes = (load<vuint>(block + I / 2 * kLanes) >> (I % 2 * 4)) & 0x0f0f0f0fu;
+    } else if constexpr (Order == 2 && Bits == 2) {
+      bytes = (load<vuint>(block + I / 4 * kLanes) >> (I % 4 * 2)) & 0x03030303u;
+    } else {
+      constexpr uint32_t mask = (1u << Bits) - 1;
+      bytes = unpack<Bits, 4 * I>(block) & mask;
+      bytes |= (unpack<Bits, 4 * I + 1>(block) & mask) << 8;
+      bytes |= (unpack<Bits, 4 * I + 2>(block) & mask) << 16;
+      bytes |= (unpack<Bits, 4 * I + 3>(block) & mask) << 24;
+    }
+    return reinterpret_cast<vint>(bytes);
+  }
+
+  static void add(const vint& w, const vint& x, vint& t) { add_dots(w, x, t); }
+};
+
+RunKernel<QuantizedWeights> find_kernel(const QuantizedWeights& weights, RowForm form, int rows, bool single_tile);
 
 }  // namespace mtplx

@@ -3,14 +3,22 @@
 
 namespace mtplx {
 
-RunKernel<QuantizedWeights> find_kernel(const QuantizedWeights& weights, int rows, bool single_tile) {
+template <int Bits>
+static RunKernel<QuantizedWeights> kernel(RowForm form, int rows, bool single_tile) {
+  if (!form.is_int8) return kernel_of<QuantizedSource<Bits>>(rows, single_tile);
+  if constexpr (Bits == 2 || Bits == 4)
+    if (form.stride() > 1) return kernel_of<Int8Source<Bits, Bits>>(rows, single_tile);
+  return kernel_of<Int8Source<Bits, 0>>(rows, single_tile);
+}
+
+RunKernel<QuantizedWeights> find_kernel(const QuantizedWeights& weights, RowForm form, int rows, bool single_tile) {
   switch (weights.bits) {
-    case 2: return kernel_of<QuantizedSource<2>>(rows, single_tile);
-    case 3: return kernel_of<QuantizedSource<3>>(rows, single_tile);
-    case 4: return kernel_of<QuantizedSource<4>>(rows, single_tile);
-    case 5: return kernel_of<QuantizedSource<5>>(rows, single_tile);
-    case 6: return kernel_of<QuantizedSource<6>>(rows, single_tile);
-    default: return kernel_of<QuantizedSource<8>>(rows, single_tile);
+    case 2: return kernel<2>(form, rows, single_tile);
+    case 3: return kernel<3>(form, rows, single_tile);
+    case 4: return kernel<4>(form, rows, single_tile);
+    case 5: return kernel<5>(form, rows, single_tile);
+    case 6: return kernel<6>(form, rows, single_tile);
+    default: return kernel<8>(form, rows, single_tile);
   }
 }
 

@@ -2,15 +2,17 @@
 //
 // 16 outputs lie side by side, a tile, so that one vector holds weight k of all of them, and no sum crosses lanes.
 //
-// Arithmetic of one output, the same whatever shares the call: within a group of inputs t = Σ w·x, from k = 0 on, in one
-// multiply-add a step; then the source adds t to y. Group by group.
+// Arithmetic of one output, the same whatever shares the call: within a group of inputs t = Σ w·x, step by step from
+// k = 0 on; then the source adds t to y. Group by group.
 //
 // A source knows how weights lie. It has
 //   Weights              num_groups(), num_outputs, num_tiles()
 //   Unit, kBlockUnits    what weights consist of, and how many of these a block of a tile takes
 //   tile(weights, i), tile_units(weights), blocks(weights)   where a tile begins, its size, the blocks of a group
-//   weight<I>(block)     weight I of 32 of the block's outputs
-//   Group                of a tile: made from weights, tile, number and tiles ahead; add(t, sum of the inputs, y)
+//   Input, Sum, kSteps   what an input is, what sums it up, and how many steps a block takes
+//   weight<I>(block)     what step I of a block takes of its outputs' weights
+//   add(w, input, t)     a step: the input times the weights, to the sum
+//   Group                of a tile: made from weights, tile, number and tiles ahead; add(t, block of rows, index, y)
 #pragma once
 
 #include <algorithm>
@@ -42,27 +44,27 @@ class Kernel {
   using Unit = typename Source::Unit;
 
   // `tiles_ahead` tiles on from these are those that will be wanted next.
-  static void run(const Weights& weights, const float* x, const float* sums, int first_tile, int tiles_ahead,
-                  float* out) {
+  static void run(const Weights& weights, const RowBlock& block, int first_tile, int tiles_ahead, float* out) {
     constexpr int kLine = 64 / sizeof(Unit);
     const int num_groups = weights.num_groups(), blocks = Source::blocks(weights);
     const Unit* at[Tiles];
     for (int tile = 0; tile < Tiles; tile++) at[tile] = Source::tile(weights, first_tile + tile);
     const int64_t units_ahead = tiles_ahead * Source::tile_units(weights);
-    Sums total = {};
+    const auto* x = reinterpret_cast<const typename Source::Input*>(block.values);
+    vfloat total[Tiles][Rows] = {};
     for (int g = 0; g < num_groups; g++) {
       Sums t = {};
       for (int b = 0; b < blocks; b++) {
         for (int tile = 0; tile < Tiles; tile++)
           for (int i = 0; i < Source::kBlockUnits; i += kLine) prefetch(at[tile] + units_ahead + i);
-        add_block(at, x, t, std::make_integer_sequence<int, kBlock>{});
-        x += kBlock * Rows;
+        add_block(at, x, t, std::make_integer_sequence<int, Source::kSteps>{});
+        x += Source::kSteps * Rows;
         for (int tile = 0; tile < Tiles; tile++) at[tile] += Source::kBlockUnits;
       }
       for (int tile = 0; tile < Tiles; tile++) {
         const typename Source::Group group(weights, first_tile + tile, g, tiles_ahead);
 #pragma GCC unroll 16
-        for (int row = 0; row < Rows; row++) group.add(t[tile][row], sums[g * Rows + row], total[tile][row]);
+        for (int row = 0; row < Rows; row++) group.add(t[tile][row], block, g * Rows + row, total[tile][row]);
       }
     }
     for (int row = 0; row < Rows; row++)
@@ -70,30 +72,30 @@ class Kernel {
   }
 
  private:
-  using Sums = vfloat[Tiles][Rows];
+  using Sums = typename Source::Sum[Tiles][Rows];
+  using Input = typename Source::Input;
 
   template <int... I>
-  static inline __attribute__((always_inline)) void add_block(const Unit* const (&at)[Tiles], const float* x, Sums& t,
+  static inline __attribute__((always_inline)) void add_block(const Unit* const (&at)[Tiles], const Input* x, Sums& t,
                                                               std::integer_sequence<int, I...>) {
     (add<I>(at, x, t), ...);
   }
 
   template <int I>
-  static inline __attribute__((always_inline)) void add(const Unit* const (&at)[Tiles], const float* x, Sums& t) {
-    vfloat w[Tiles];
+  static inline __attribute__((always_inline)) void add(const Unit* const (&at)[Tiles], const Input* x, Sums& t) {
+    typename Source::Sum w[Tiles];
     for (int tile = 0; tile < Tiles; tile++) w[tile] = Source::template weight<I>(at[tile]);
 #pragma GCC unroll 16
     for (int row = 0; row < Rows; row++) {
-      const vfloat value = broadcast(x[I * Rows + row]);
+      const typename Source::Sum value = broadcast(x[I * Rows + row]);
 #pragma GCC unroll 4
-      for (int tile = 0; tile < Tiles; tile++) t[tile][row] += w[tile] * value;
+      for (int tile = 0; tile < Tiles; tile++) Source::add(w[tile], value, t[tile][row]);
     }
   }
 };
 
 template <typename Weights>
-using RunKernel = void (*)(const Weights&, const float* x, const float* sums, int first_tile, int tiles_ahead,
-                           float* out);
+using RunKernel = void (*)(const Weights&, const RowBlock& block, int first_tile, int tiles_ahead, float* out);
 
 // A source's kernel for these rows of a block; for as many tiles as it takes at once, or for a single one.
 template <typename Source>
@@ -117,13 +119,14 @@ RunKernel<typename Source::Weights> kernel_of(int rows, bool single_tile) {
 template <typename Weights, typename Emit>
 void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::Range& tiles, int tiles_ahead,
                     Emit emit) {
-  rows.for_each_block([&](int first_row, int size, const float* x, const float* sums) {
+  rows.for_each_block([&](int first_row, int size, const RowBlock& block) {
     const int num_rows = std::min(size, rows.num_rows - first_row), step = tiles_at_once(size);
-    const RunKernel<Weights> run = find_kernel(weights, size, false), single = find_kernel(weights, size, true);
+    const RunKernel<Weights> run = find_kernel(weights, rows.form, size, false);
+    const RunKernel<Weights> single = find_kernel(weights, rows.form, size, true);
     float out[kMaxBlockRows * 3 * kLanes];
     for (int64_t tile = tiles.begin, count; tile < tiles.end; tile += count) {
       count = tile + step <= tiles.end ? step : 1;
-      (count == step ? run : single)(weights, x, sums, tile, tiles_ahead, out);
+      (count == step ? run : single)(weights, block, tile, tiles_ahead, out);
       const int first = tile * kLanes, width = std::min<int>(count * kLanes, weights.num_outputs - first);
       for (int row = 0; row < num_rows; row++) emit(first_row + row, first, out + row * count * kLanes, width);
     }
@@ -151,9 +154,9 @@ constexpr int64_t kWorthSharing = 1 << 16;
 
 // The whole product of x [num rows, num inputs], to y [num rows, num outputs]. Missing inputs of the last group are 0.
 template <typename Weights>
-void multiply_rows(const Weights& weights, int group, const float* x, int num_rows, int num_inputs, float* y) {
+void multiply_rows(const Weights& weights, int group, RowForm form, const float* x, int num_rows, int num_inputs, float* y) {
   if (num_rows == 0) return;
-  PackedRows rows(num_rows, weights.num_inputs, group);
+  PackedRows rows(num_rows, weights.num_inputs, group, form);
   const int64_t work = int64_t(num_rows) * num_inputs * weights.num_outputs;
   run_in_parallel(work > kWorthSharing, [&](const Team& team) {
     rows.pack(team.part(rows.num_groups), [&](int row, int k, float* values) {

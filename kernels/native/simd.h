@@ -14,6 +14,7 @@ constexpr int kLanes = 16;
 typedef float vfloat __attribute__((vector_size(4 * kLanes)));
 typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t vuint __attribute__((vector_size(4 * kLanes)));
+typedef int8_t vbyte __attribute__((vector_size(kLanes)));
 
 #if defined(__AVX512F__) || defined(__ARM_NEON)
 constexpr int kRegisters = 32;
@@ -46,15 +47,39 @@ inline void prefetch(const void* address) { __builtin_prefetch(address, 0, 1); }
 // `vfloat{} + x` would be a real addition, since 0 + -0 is 0.
 inline vfloat broadcast(float x) { return vfloat{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 
+inline vint broadcast(int32_t x) { return vint{} + x; }
+
 inline vfloat to_float(vuint v) { return __builtin_convertvector(reinterpret_cast<vint>(v), vfloat); }
 
-// Lanes in a fixed order, halves first: part of what defines a result's bits.
+inline vfloat to_float(vint v) { return __builtin_convertvector(v, vfloat); }
+
+// To the nearest whole number, the even one of two; for |v| < 2^22.
+inline vint round(vfloat v) {
+  constexpr float kShift = 12582912.0f;  // 1.5 · 2^23: adding it leaves no room for a fraction
+  return reinterpret_cast<vint>(v + kShift) - 0x4b400000;
+}
+
+// All lanes made one by `join`, in a fixed order, halves first: part of what defines a result's bits.
+template <typename Vector, typename Join>
+inline auto join_lanes(const Vector& v, Join join) {
+  const auto eight = join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                          __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
+  const auto four =
+      join(__builtin_shufflevector(eight, eight, 0, 1, 2, 3), __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
+  const auto two = join(__builtin_shufflevector(four, four, 0, 1), __builtin_shufflevector(four, four, 2, 3));
+  return join(__builtin_shufflevector(two, two, 0, 0), __builtin_shufflevector(two, two, 1, 1))[0];
+}
+
 inline float sum(const vfloat& v) {
-  const auto eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
-                     __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-  const auto four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
-  const float first = four[0] + four[2], second = four[1] + four[3];
-  return first + second;
+  return join_lanes(v, [](auto a, auto b) { return a + b; });
+}
+
+inline int32_t sum(const vint& v) {
+  return join_lanes(v, [](auto a, auto b) { return a + b; });
+}
+
+inline float greatest(const vfloat& v) {
+  return join_lanes(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 }  // namespace mtplx

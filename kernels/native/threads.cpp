@@ -19,4 +19,10 @@ int num_threads() { return chosen.load(std::memory_order_relaxed); }
 
 void set_num_threads(int num_threads) { chosen.store(std::max(num_threads, 1), std::memory_order_relaxed); }
 
+static std::atomic<bool> rounds_now{false};
+
+bool rounds_inputs() { return rounds_now.load(std::memory_order_relaxed); }
+
+void set_rounds_inputs(bool rounds) { rounds_now.store(rounds, std::memory_order_relaxed); }
+
 }  // namespace mtplx

@@ -28,6 +28,7 @@ from mtplx.engine.types import SamplingParams
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.attention import AttentionSegment, ragged_attention
 from mtplx.kernels.decoder import projection
+from mtplx.kernels.inputs import set_inputs
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear
 from mtplx.kernels.native_module import native, why_unavailable
 
@@ -212,6 +213,27 @@ def product_rows(target: Target, loaded: LoadedModel) -> list[Row]:
     ]
 
 
+def int8_rows(target: Target, loaded: LoadedModel) -> list[Row]:
+    """The same demands, where products round their inputs."""
+    projections = [projection(layer) for layer in all_products(loaded.model)]
+    num_bytes = sum(
+        layer.tiles.words.nbytes + layer.tiles.scales.nbytes + layer.tiles.biases.nbytes
+        for layer in all_products(loaded.model)
+    )
+    set_inputs("int8")
+    try:
+        one, eight = (native.product_time(projections, rows) for rows in (1, 8))
+        rows = verify_rows(target, loaded)
+    finally:
+        set_inputs("float32")
+    share = 100 * num_bytes / one / native.read_rate(num_bytes)
+    return [
+        *(Row(f"int8 inputs: {row.name}", row.value, row.unit, row.must, row.at_most) for row in rows),
+        Row("int8 inputs: products alone, 8 rows", eight * 1e3, "ms"),
+        Row("int8 inputs: products alone, 1 row: share of the reading", share, "%", 80),
+    ]
+
+
 def attention_s(loaded: LoadedModel, context: int) -> float:
     """Seconds that the attention of all layers takes for one row: the layers as sequences of one call."""
     attention, num_layers = loaded.model.layers[0].self_attn, len(loaded.model.layers)
@@ -271,6 +293,7 @@ def main() -> int:
             lambda: prefill_rows(target, stock),
             lambda: verify_rows(target, loaded),
             lambda: product_rows(target, loaded),
+            lambda: int8_rows(target, loaded),
             lambda: context_rows(session, loaded),
             lambda: sampling_rows(target, loaded),
         ):
