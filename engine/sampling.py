@@ -1,8 +1,8 @@
 """From logits to the distribution a token is drawn from, and drawing it.
 
 Pure functions over one row. Knows nothing of drafts: the same functions make the target's distributions and the
-drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias; then temperature, min-p,
-top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64.
+drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias, grammar; then
+temperature, min-p, top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64.
 """
 
 from collections import Counter
@@ -13,25 +13,28 @@ import numpy as np
 import numpy.typing as npt
 
 from mtplx.engine.errors import NonFiniteLogitsError
-from mtplx.engine.types import Distribution, Logits, SamplingParams
+from mtplx.engine.types import Distribution, Grammar, Logits, SamplingParams
 
 Scores = npt.NDArray[np.float64]  # [V], logits after penalties and bias
 
 
 class TokenHistory:
-    """The tokens of one sequence as the penalties see them."""
+    """The tokens of one sequence as penalties and grammar see them."""
 
-    def __init__(self, prompt: Iterable[int] = ()) -> None:
+    def __init__(self, prompt: Iterable[int] = (), grammar: Grammar | None = None) -> None:
         self.seen = set(prompt)
         self.output_counts: Counter[int] = Counter()
+        self.grammar = grammar
 
     def push(self, token: int) -> None:
         """Count `token` as output."""
         self.seen.add(token)
         self.output_counts[token] += 1
+        if self.grammar is not None:
+            self.grammar = self.grammar.after(token)
 
     def copy(self) -> "TokenHistory":
-        other = TokenHistory(self.seen)
+        other = TokenHistory(self.seen, self.grammar)
         other.output_counts = self.output_counts.copy()
         return other
 
@@ -43,7 +46,7 @@ def check_finite(logits: Logits, num_output: int) -> None:
 
 
 def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Scores:
-    """Logits [V] after penalties and bias.
+    """Logits [V] after penalties, bias and grammar, which leaves -inf where it forbids.
 
     Repetition penalty over prompt and output (Keskar et al., 1909.05858); presence and frequency penalty over the
     output, as OpenAI defines them.
@@ -59,6 +62,8 @@ def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Sco
         scores[tokens] -= params.presence_penalty + params.frequency_penalty * counts
     for token, bias in params.logit_bias.items():
         scores[token] += bias
+    if history.grammar is not None:
+        scores[~history.grammar.allowed()] = -np.inf
     return scores
 
 

@@ -6,7 +6,7 @@ Everything here is immutable, and what crosses to the server holds only ints, fl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ Distribution: TypeAlias = npt.NDArray[np.float64]  # [V], sums to 1
 Logits: TypeAlias = npt.NDArray[np.float32]  # [V], or [T, V] where said so
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+
+Acceptance = Literal["rejection", "block", "coupled"]
 
 PLAIN = "none"  # the drafter's name that asks for no drafts
 
@@ -67,9 +69,26 @@ class SamplingParams:
         return self.temperature == 0.0
 
 
+class Grammar(Protocol):
+    """Which tokens may come next. A value: `after` gives another one, so that rolling back is to forget it."""
+
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """[V]; at least one is True, the end-of-text tokens where the text may end."""
+        ...
+
+    def after(self, token: int) -> Self:
+        """The grammar once `token`, which was allowed, has been emitted."""
+        ...
+
+
 @dataclass(frozen=True)
 class Request:
-    """One choice to be decoded. `prompt` holds at least one token; `depth` 0 or drafter "none" is plain decoding."""
+    """One choice to be decoded. `prompt` holds at least one token; `depth` 0 or drafter "none" is plain decoding.
+
+    With `auto_depth` the engine chooses the depth of each round, up to `depth`. `prediction` is text that the output
+    may resemble; `pool` names the shared store of texts to copy from, if any. `acceptance` is the rule by which draft
+    tokens become output, all of which are exact.
+    """
 
     id: str
     prompt: tuple[int, ...]
@@ -79,6 +98,11 @@ class Request:
     depth: int = 0
     drafter: str = PLAIN
     choice: int = 0
+    auto_depth: bool = False
+    acceptance: Acceptance = "rejection"
+    prediction: tuple[int, ...] = ()
+    pool: str | None = None
+    grammar: Grammar | None = None
 
     @property
     def draft_depth(self) -> int:
@@ -113,13 +137,16 @@ class Verdict:
 class RoundRecord:
     """What one round did for one sequence, after stops and limits cut the run: the unit that metrics count.
 
-    `num_accepted` counts the draft tokens that are part of the output.
+    `drafter` is the one that drafted, "none" if none was asked. `num_accepted` counts the draft tokens that are part
+    of the output. The times are of the stages, in seconds; a stage shared with other sequences counts whole.
     """
 
     drafter: str
     num_drafted: int
     num_accepted: int
     draft_failed: bool = False
+    draft_s: float = 0.0
+    verify_s: float = 0.0
 
 
 @dataclass(frozen=True)

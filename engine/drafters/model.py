@@ -35,6 +35,9 @@ class ModelDrafter:
         self._model = model
         self._places: WeakKeyDictionary[DecodedSequence, _Place] = WeakKeyDictionary()
 
+    def confidence(self, sequence: DecodedSequence) -> int:
+        return 0
+
     def propose(self, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
         return [self._draft(sequence, depth) for sequence, depth in zip(sequences, depths, strict=True)]
 

@@ -22,6 +22,9 @@ class NgramDrafter:
 
     name = "ngram"
 
+    def confidence(self, sequence: DecodedSequence) -> int:
+        return 0
+
     def propose(self, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
         return [
             Draft(copy_continuation(sequence.tokens, depth)) for sequence, depth in zip(sequences, depths, strict=True)
