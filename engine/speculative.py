@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mtplx.engine.acceptance import walk_greedy, walk_rejection
+from mtplx.engine.acceptance import walk_block, walk_coupled, walk_greedy, walk_rejection
 from mtplx.engine.drafters.base import Drafter
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.randomness import Purpose
@@ -132,11 +132,11 @@ def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
     Raises NonFiniteLogitsError for a row that no token can be chosen from.
     """
     params, key = sequence.request.sampling, sequence.key
-    history = sequence.history.copy()
+    history = sequence.history.ahead()
     start = sequence.num_output
 
     def scores(position: int) -> Scores:
-        # The walk asks for position i once it has accepted i draft tokens: penalties advance with it.
+        # Walks ask for positions in order, and for none after a token that cannot be: processors advance with them.
         if position > 0:
             history.push(draft.tokens[position - 1])
         check_finite(logits[position], start + position)
@@ -147,9 +147,13 @@ def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
 
     if params.greedy:
         return walk_greedy(lambda position: most_likely(scores(position)), draft)
-    return walk_rejection(
+    if sequence.request.acceptance == "coupled":
+        return walk_coupled(target_distribution, draft, lambda position, tokens: key.gumbel(start + position, tokens))
+    walk = walk_block if sequence.request.acceptance == "block" else walk_rejection
+    return walk(
         target_distribution,
         draft,
-        accept=lambda position: key.uniform(start + position, Purpose.ACCEPT),
+        # Counted by the round too: `block` decides on positions past those it keeps, which the next round judges anew.
+        accept=lambda position: key.uniform(start + position, Purpose.ACCEPT, start),
         emit=lambda position: key.uniform(start + position, Purpose.EMIT),
     )

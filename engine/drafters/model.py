@@ -3,12 +3,22 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.cache import SequenceCache
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.randomness import Purpose
-from mtplx.engine.sampling import Scores, TokenHistory, adjust, check_finite, distribution, draw, most_likely
+from mtplx.engine.sampling import (
+    Scores,
+    TokenHistory,
+    adjust,
+    check_finite,
+    distribution,
+    draw,
+    draw_coupled,
+    most_likely,
+)
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.types import Distribution, Draft, Logits
@@ -87,7 +97,7 @@ class ModelDrafter:
         place.cache.rollback()
         if self._context_length is not None:  # the last draft token has no row
             depth = max(0, min(depth, self._context_length - len(sequence.tokens) + 1))
-        return _Growing(sequence, place, depth, sequence.history.copy())
+        return _Growing(sequence, place, depth, sequence.history.ahead())
 
     def _catch_up(self, drafts: Sequence[_Growing]) -> None:
         """Forward what was emitted since; where that is too much for a round, a part of it and there is no draft."""
@@ -138,4 +148,6 @@ def draw_draft_token(sequence: DecodedSequence, scores: Scores, position: int) -
     if params.greedy:
         return most_likely(scores), None
     probabilities = distribution(scores, params)
+    if sequence.request.acceptance == "coupled":
+        return draw_coupled(probabilities, partial(sequence.key.gumbel, position)), None
     return draw(probabilities, sequence.key.uniform(position, Purpose.DRAFT, sequence.num_output)), probabilities

@@ -106,7 +106,7 @@ def test_adjusting_leaves_the_models_logits_alone() -> None:
 
 def test_a_copied_history_goes_its_own_way() -> None:
     history = TokenHistory([5])
-    copy = history.copy()
+    copy = history.ahead()
     copy.push(6)
     assert history.seen == {5}
     assert not history.output_counts
