@@ -147,9 +147,12 @@ class EngineSession:
 
     # ---- the stages of a round --------------------------------------------------------------------------------
 
-    def begin(self, prompt: Prompt) -> None:
-        """Forward the prompt, all but its last token, which the first round takes as pending."""
-        request = self.config.request(self._tokens(prompt))
+    def begin(self, prompt: Prompt, config: GenerationConfig | None = None) -> None:
+        """Forward the prompt, all but its last token, which the first round takes as pending.
+
+        `config` is how to decode this text, if not as the session does; model, kernels and threads stay the session's.
+        """
+        request = (config or self.config).request(self._tokens(prompt))
         speculator = self._open_speculator()
         context_length = self.model.context_length
         Limits(
