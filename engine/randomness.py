@@ -46,9 +46,9 @@ class RandomKey:
 
         A token's number is its own: which others are asked for, and how many there are, changes nothing.
         """
-        words = self._bits(position, Purpose.COUPLE, 0).random_raw(int(tokens.max()) + 1)[tokens]
-        uniforms = ((words >> np.uint64(12)) + 0.5) * 2.0**-52  # never 0 nor 1
-        noise: Noise = -np.log(-np.log(uniforms))
+        generator = np.random.Generator(self._bits(position, Purpose.COUPLE, 0))
+        uniforms = generator.random(int(tokens.max()) + 1)[tokens]
+        noise: Noise = -np.log(-np.log(np.maximum(uniforms, 2.0**-54)))  # 0 has no logarithm
         return noise
 
     def _bits(self, position: int, purpose: Purpose, round_start: int) -> np.random.Philox:
