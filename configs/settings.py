@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-DrafterName = Literal["ngram", "self", "none"]
+DrafterName = Literal["ngram", "self", "model", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _PRESETS = Path(__file__).parent
@@ -41,6 +41,12 @@ class Settings(BaseSettings):
     drafter: DrafterName = Field("ngram", description="who drafts when a request does not say")
     self_draft_layers: int | None = Field(
         None, ge=1, description="layers of the model that the self drafter uses; the engine's choice if not given"
+    )
+    self_draft_bits: int | None = Field(
+        None, ge=2, le=8, description="bits of each weight that the self drafter uses; the engine's choice if not given"
+    )
+    draft_model: str | None = Field(
+        None, description="a small model with the same tokenizer for the drafter 'model', named as --model is"
     )
     max_running: int = Field(8, ge=1, description="requests decoded at a time")
     max_waiting: int = Field(128, ge=0, description="requests that may wait for their turn; more are answered 429")

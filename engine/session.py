@@ -6,7 +6,7 @@ from numbers import Integral
 from types import TracebackType
 from typing import Self
 
-from mtplx.engine.assembly import default_prefill_chunk, make_speculator
+from mtplx.engine.assembly import default_prefill_chunk, load_draft_model, make_speculator
 from mtplx.engine.errors import InvalidRequestError, StageOrderError
 from mtplx.engine.limits import Limits
 from mtplx.engine.models.loaded import LoadedModel
@@ -22,8 +22,9 @@ Prompt = str | Sequence[int] | Sequence[ChatMessage]
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """What to decode with. `model` is as for `--model`: None for the default one, a path, or a hub id. `threads` is
-    how many the native kernels use on a CPU, for the whole process; None is one for each processor.
+    """What to decode with. `model` is as for `--model`: None for the default one, a path, or a hub id; `draft_model`
+    names the model of the drafter "model" likewise. `threads` is how many the native kernels use on a CPU, for the
+    whole process; None is one for each processor.
 
     Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
     added to their logits. Raises InvalidRequestError, which names the field, for a value that `SamplingParams` refuses.
@@ -33,6 +34,8 @@ class GenerationConfig:
     speculative_depth: int = 3
     drafter: str = "ngram"
     self_draft_layers: int | None = None
+    self_draft_bits: int | None = None
+    draft_model: str | None = None
     threads: int | None = None
     native_kernels: bool = True
     max_tokens: int = 256
@@ -97,7 +100,13 @@ class EngineSession:
         self._loaded = load_model(self.config.model)
         self._prefill_chunk = default_prefill_chunk(kernels)
         speed_up(self._loaded.model, kernels)
-        self._speculator = make_speculator(self._loaded, self_draft_layers=self.config.self_draft_layers)
+        self._speculator = make_speculator(
+            self._loaded,
+            draft=load_draft_model(self.config.draft_model, kernels),
+            self_draft_layers=self.config.self_draft_layers,
+            self_draft_bits=self.config.self_draft_bits,
+            measure_self=self.config.drafter == "self",
+        )
         return self
 
     def __exit__(

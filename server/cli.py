@@ -23,6 +23,8 @@ _GENERATE_SETTINGS = (
     "drafter",
     "speculative_depth",
     "self_draft_layers",
+    "self_draft_bits",
+    "draft_model",
     "threads",
     "native_kernels",
 )
@@ -140,6 +142,8 @@ def _generate(chosen: argparse.Namespace) -> None:
         speculative_depth=settings.speculative_depth,
         drafter=settings.drafter,
         self_draft_layers=settings.self_draft_layers,
+        self_draft_bits=settings.self_draft_bits,
+        draft_model=settings.draft_model,
         threads=settings.threads,
         native_kernels=settings.native_kernels,
         max_tokens=chosen.max_tokens,
