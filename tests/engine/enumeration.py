@@ -13,6 +13,7 @@ import numpy as np
 
 from mtplx.engine.types import Distribution, Draft, Verdict
 
+Uniform = Callable[[int], float]
 Walk = Callable[..., Verdict]  # (target, draft, accept, emit)
 Model = Callable[[tuple[int, ...]], Distribution]  # context to the next token's distribution [V]
 Law = dict[tuple[int, ...], float]
@@ -80,7 +81,12 @@ def drafts(drafter: Model, depth: int, *, as_one_hot: bool = False) -> Sequence[
 
 def plain_probability(target: Model, tokens: tuple[int, ...], start: int = 0) -> float:
     """Of `tokens` from `start` on, by plain decoding."""
-    return math.prod(float(target(tokens[:i])[tokens[i]]) for i in range(start, len(tokens)))
+    probability = 1.0
+    for i in range(start, len(tokens)):
+        probability *= float(target(tokens[:i])[tokens[i]])
+        if probability == 0.0:  # what comes after has no meaning
+            break
+    return probability
 
 
 def largest_error(law: Law, target: Model) -> float:
