@@ -178,7 +178,7 @@ class EngineSession:
         self.rollback_speculative()
         if self._begun().reason is not None:
             raise StageOrderError("the text has ended; call begin(prompt) for another")
-        self._draft = self._open_speculator().draft(self._begun())
+        [self._draft] = self._open_speculator().draft([self._begun()])
         return self._draft
 
     def verify(self) -> Verdict:

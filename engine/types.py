@@ -21,6 +21,7 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 Acceptance = Literal["rejection", "block", "coupled"]
 
 PLAIN = "none"  # the drafter's name that asks for no drafts
+AUTO = "auto"  # the one that leaves it to the engine who drafts
 
 _RANGES: Mapping[str, tuple[float, float]] = {
     "temperature": (0, 2),
@@ -114,12 +115,16 @@ class Request:
 class Draft:
     """K proposed tokens, with the distribution each was drawn from; `distributions` None means one-hot.
 
-    `failed` says that the draft is empty because the drafter raised.
+    `failed` says that the draft is empty because the drafter raised. `drafter` is who was asked, `depth` for how many
+    tokens, and `seconds` what all drafting for the round took.
     """
 
     tokens: tuple[int, ...] = ()
     distributions: Sequence[Distribution] | None = None
     failed: bool = False
+    drafter: str = PLAIN
+    depth: int = 0
+    seconds: float = field(default=0.0, compare=False)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -127,10 +132,14 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the target made of a draft: `num_accepted` draft tokens, then one recovered or bonus token."""
+    """What the target made of a draft: `num_accepted` draft tokens, then one recovered or bonus token.
+
+    `seconds` is what forward and judging took, those of other sequences in the same forward included.
+    """
 
     num_accepted: int
     token: int
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -145,6 +154,7 @@ class RoundRecord:
     num_drafted: int
     num_accepted: int
     draft_failed: bool = False
+    depth: int = 0  # tokens that were asked for
     draft_s: float = 0.0
     verify_s: float = 0.0
 
@@ -233,3 +243,16 @@ class Load:
     num_waiting: int = 0
     num_cache_rows: int = 0
     max_cache_rows: int = 0
+
+
+@dataclass(frozen=True)
+class SpeculationReport:
+    """What the engine has learnt of speculation from its rounds, in seconds as of now.
+
+    `verify_s` is what a round takes by its number of rows, `draft_s` what a draft token takes by drafter, `survival`
+    the share of a drafter's drafts that survive up to each position, the first one first.
+    """
+
+    verify_s: Mapping[int, float] = field(default_factory=dict)
+    draft_s: Mapping[str, float] = field(default_factory=dict)
+    survival: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
