@@ -26,7 +26,8 @@ def skipped_run(model: nn.Module, num_kept: int, end: Fraction = USUAL_END) -> r
 
     mlx-lm's models look at fixed layers for their masks, and count layers to tell of what kind each is. So the kinds of
     what is left must follow each other as they would in a shorter model, none of them missing: where layers of several
-    kinds take turns, the run that comes nearest is taken. Raises CannotSkipError if the layers cannot be told apart.
+    kinds take turns, the run that comes nearest is taken; none, if every layer is needed. Raises CannotSkipError if the
+    layers cannot be told apart.
     """
     kinds = [_kind(cache) for cache in make_prompt_cache(model)]
     total = len(model.layers)
@@ -35,8 +36,9 @@ def skipped_run(model: nn.Module, num_kept: int, end: Fraction = USUAL_END) -> r
     length = total - num_kept
     stop = max(round(total * end), length + 1)  # the first layer is the last to be given up
 
-    def distance(run: range) -> int:
-        return total * abs(len(run) - length) + abs(run.stop - stop)
+    def distance(run: range) -> tuple[bool, int]:
+        skips_nothing = length > 0 and not run
+        return skips_nothing, abs(len(run) - length) + abs(run.stop - stop)
 
     runs = [range(first, last) for first in range(total) for last in range(first, total + 1)]
     return next(run for run in sorted(runs, key=distance) if _fits(kinds, run))  # the empty run always does
