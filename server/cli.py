@@ -9,11 +9,12 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import mtplx
 from mtplx.configs.settings import Settings, SettingsError, load_settings, preset_names
 from mtplx.engine.errors import EngineError, InvalidRequestError
+from mtplx.server.bench.options import add_bench_flags, bench_options
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -28,6 +29,7 @@ _GENERATE_SETTINGS = (
     "threads",
     "native_kernels",
 )
+_BENCH_SETTINGS = tuple(name for name in _GENERATE_SETTINGS if name not in ("drafter", "speculative_depth"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve OpenAI's API over HTTP", epilog=_about_settings()))
     _add_generate(commands.add_parser("generate", help="write one text to the terminal", epilog=_about_settings()))
+    _add_bench(commands.add_parser("bench", help="measure how much faster drafters decode", epilog=_about_settings()))
     models = commands.add_parser("models", help="list the models on this machine, and the kernels")
     models.set_defaults(run=_models)
     return parser
@@ -87,6 +90,12 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show-drafts", action="store_true", help="colour the draft tokens that were accepted")
     _add_settings(parser, _GENERATE_SETTINGS)
     parser.set_defaults(run=_generate)
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    add_bench_flags(parser)
+    _add_settings(parser, _BENCH_SETTINGS)
+    parser.set_defaults(run=_bench)
 
 
 def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
@@ -152,6 +161,16 @@ def _generate(chosen: argparse.Namespace) -> None:
         seed=chosen.seed,
     )
     generate(config, _prompt(chosen), chat=chosen.chat, show_drafts=chosen.show_drafts)
+
+
+def _bench(chosen: argparse.Namespace) -> None:
+    settings = _settings(chosen)
+    logging.basicConfig(level=logging.WARNING, format="mtplx: %(message)s")
+    from mtplx.engine.session import GenerationConfig
+    from mtplx.server.bench.command import bench
+
+    config: dict[str, Any] = {name: getattr(settings, name) for name in _BENCH_SETTINGS if name != "preset"}
+    bench(bench_options(chosen), GenerationConfig(**config))
 
 
 def _prompt(chosen: argparse.Namespace) -> str:
