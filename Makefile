@@ -1,7 +1,7 @@
 # Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
 
 .DEFAULT_GOAL := help
-.PHONY: bench-kernels help setup native serve test check bench clean
+.PHONY: bench-bars bench-kernels help setup native serve test check bench clean
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
@@ -70,11 +70,15 @@ check: setup  ## Lint, check format, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: setup  ## Measure how fast it starts
-	@$(BIN)/python tests/bench/startup.py
+bench: setup  ## Measure how fast it starts, and in a minute or two what speculation is worth
+	@$(BIN)/python -m tests.bench.startup
+	@$(BIN)/mtplx bench --limit 4 --depths 3,auto --max-tokens 64 --repeats 2 --check-exact $(ARGS)
+
+bench-bars: setup  ## Measure whether speculation pays; SPEC_BENCH=path names Spec-Bench's questions, JSON=path writes rows
+	@SPEC_BENCH="$(SPEC_BENCH)" JSON="$(JSON)" $(BIN)/python -m tests.bench.bars
 
 bench-kernels: setup  ## Measure the native kernels; LLAMA_BENCH=path compares with llama.cpp, JSON=path writes rows
-	@LLAMA_BENCH="$(LLAMA_BENCH)" JSON="$(JSON)" $(BIN)/python tests/bench/kernels.py
+	@LLAMA_BENCH="$(LLAMA_BENCH)" JSON="$(JSON)" $(BIN)/python -m tests.bench.kernels
 
 clean:  ## Remove .venv and all that was built
 	rm -rf $(VENV) kernels/*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
