@@ -29,16 +29,17 @@ def skipped_run(model: nn.Module, num_kept: int, end: Fraction = USUAL_END) -> r
     kinds take turns, the run that comes nearest is taken; none, if every layer is needed. Raises CannotSkipError if the
     layers cannot be told apart.
     """
-    kinds = [_kind(cache) for cache in make_prompt_cache(model)]
     total = len(model.layers)
+    if num_kept == total:
+        return range(0)
+    kinds = [_kind(cache) for cache in make_prompt_cache(model)]
     if len(kinds) != total:
         raise CannotSkipError("not every layer keeps a cache of its own")
     length = total - num_kept
     stop = max(round(total * end), length + 1)  # the first layer is the last to be given up
 
     def distance(run: range) -> tuple[bool, int]:
-        skips_nothing = length > 0 and not run
-        return skips_nothing, abs(len(run) - length) + abs(run.stop - stop)
+        return not run, abs(len(run) - length) + abs(run.stop - stop)
 
     runs = [range(first, last) for first in range(total) for last in range(first, total + 1)]
     return next(run for run in sorted(runs, key=distance) if _fits(kinds, run))  # the empty run always does

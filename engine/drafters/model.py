@@ -82,7 +82,7 @@ class ModelDrafter:
             rows = [Rows(draft.place.cache, draft.tokens[-1:], 1) for draft in growing]
             for draft, logits in zip(growing, self._model.forward(rows), strict=True):
                 draft.logits = logits[0]
-        self._places.update({draft.sequence: draft.place for draft in drafts if not draft.failed})
+        self._places.update({draft.sequence: draft.place for draft in drafts})
         return [draft.draft for draft in drafts]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:

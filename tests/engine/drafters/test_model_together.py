@@ -86,13 +86,14 @@ def test_logits_that_are_no_numbers_fail_their_sequence_alone() -> None:
     assert_same(draft, sound.propose([healthy], [1])[0])
 
 
-def test_a_sequence_that_failed_is_begun_anew() -> None:
-    drafter = ModelDrafter("small", BrokenFor(seed=2))
-    recovered = sequence((1, 6))
-    assert drafter.propose([recovered], [2])[0].failed
-    recovered.append(1)
-    [draft] = drafter.propose([recovered], [1])
-    assert_same(draft, ModelDrafter("small", TabularTarget(seed=2)).propose([recovered], [1])[0])
+def test_a_sequence_that_failed_goes_on_where_it_was() -> None:
+    model = BrokenFor(seed=2)
+    drafter, text = ModelDrafter("small", model), sequence((*[1] * 100, 6))
+    assert [draft.failed for _ in range(2) for draft in drafter.propose([text], [2])] == [False, True]
+    text.append(1)
+    [draft] = drafter.propose([text], [1])
+    assert model.num_forwards == 3
+    assert (len(draft), draft.failed) == (1, False)
 
 
 class FailsOnce(TabularTarget):
