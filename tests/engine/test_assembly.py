@@ -14,7 +14,7 @@ from mtplx.engine.types import Request, SamplingParams
 from mtplx.kernels.layers import NativeDense
 from mtplx.kernels.preparing import kernels_here
 from mtplx.kernels.report import KernelReport
-from tests.engine.decoding import decode
+from tests.engine.decoding import begin, decode
 from tests.kernels.availability import needs_native
 from tests.tiny_configs import CONFIGS, VOCAB_SIZE
 from tests.tiny_gguf import TinyGguf
@@ -52,6 +52,14 @@ def test_greedy_text_is_that_of_plain_decoding(target: LoadedModel, small: Loade
     tokens, sequence = decode(rounds, Request("test", PROMPT, 24, GREEDY, depth=depth, drafter="model"))
     assert tokens == expected
     assert sequence.speculation.num_drafted > 0
+
+
+def test_a_sampled_draft_has_distributions_over_the_targets_tokens(target: LoadedModel, small: LoadedModel) -> None:
+    rounds = make_speculator(target, draft=small)
+    sampling = SamplingParams(temperature=1.5, seed=5)
+    [draft] = rounds.draft([begin(rounds, Request("test", PROMPT, 24, sampling, depth=3, drafter="model"))])
+    assert draft.distributions is not None
+    assert [len(q) for q in draft.distributions] == [target.vocab_size] * 3
 
 
 def test_a_copy_as_the_draft_model_is_always_accepted(target: LoadedModel) -> None:
