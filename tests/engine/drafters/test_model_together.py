@@ -111,6 +111,7 @@ class FailsOnce(TabularTarget):
 def test_a_forward_that_raises_leaves_no_rows_behind() -> None:
     model = FailsOnce(seed=2)
     drafter, both = ModelDrafter("small", model), [sequence((0, 1, 2)), sequence((3, 4))]
+    drafter.propose(both, [1, 1])
     with pytest.raises(RuntimeError):
         drafter.propose(both, [3, 3])
     for draft, expected in zip(
