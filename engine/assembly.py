@@ -42,6 +42,7 @@ def make_speculator(
     self_draft_layers: int | None = None,
     self_draft_bits: int | None = None,
     measure_self: bool = False,
+    ngram_pool_tokens: int = 0,
 ) -> Speculator:
     """The rounds of a model with all drafters it allows; the drafter "model" drafts with `draft`.
 
@@ -50,7 +51,7 @@ def make_speculator(
     draft for the model.
     """
     target = make_target(loaded.model)
-    drafters: dict[str, Drafter] = {"ngram": NgramDrafter()}
+    drafters: dict[str, Drafter] = {"ngram": NgramDrafter(ngram_pool_tokens)}
     if draft is not None:
         drafters["model"] = _model_drafter(loaded, draft)
     try:

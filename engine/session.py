@@ -14,7 +14,17 @@ from mtplx.engine.models.loading import load_model
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Emission, Speculator
 from mtplx.engine.text.tokenizer import ChatMessage
-from mtplx.engine.types import Draft, Request, SamplingParams, SpeculationStats, Verdict
+from mtplx.engine.types import (
+    AUTO,
+    Acceptance,
+    Depth,
+    Draft,
+    Request,
+    SamplingParams,
+    SpeculationStats,
+    Verdict,
+    usual_acceptance,
+)
 from mtplx.kernels.preparing import prepare_kernels, speed_up
 
 Prompt = str | Sequence[int] | Sequence[ChatMessage]
@@ -22,7 +32,10 @@ Prompt = str | Sequence[int] | Sequence[ChatMessage]
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """What to decode with. `model` is as for `--model`: None for the default one, a path, or a hub id; `draft_model`
+    """What to decode with. `drafter` and `speculative_depth` "auto" leave who drafts, and how many tokens a round, to
+    measured gain; so does a depth of "auto" up to `max_speculative_depth`. `acceptance` None is "rejection", but
+    "coupled" where a seed has to fix the text whatever the engine chooses. `prediction` is text that the output may
+    resemble. `model` is as for `--model`: None for the default one, a path, or a hub id; `draft_model`
     names the model of the drafter "model" likewise. `threads` is how many the native kernels use on a CPU, for the
     whole process; None is one for each processor.
 
@@ -31,8 +44,11 @@ class GenerationConfig:
     """
 
     model: str | None = None
-    speculative_depth: int = 3
-    drafter: str = "ngram"
+    speculative_depth: Depth = AUTO
+    max_speculative_depth: int = 16
+    drafter: str = AUTO
+    acceptance: Acceptance | None = None
+    prediction: str = ""
     self_draft_layers: int | None = None
     self_draft_bits: int | None = None
     draft_model: str | None = None
@@ -59,10 +75,27 @@ class GenerationConfig:
         """How tokens are chosen."""
         return SamplingParams(**{each.name: getattr(self, each.name) for each in fields(SamplingParams)})
 
-    def request(self, prompt: Sequence[int]) -> Request:
+    @property
+    def most_depth(self) -> int:
+        """The most tokens that a round may draft."""
+        depth = self.speculative_depth
+        return depth if isinstance(depth, int) else self.max_speculative_depth
+
+    def request(self, prompt: Sequence[int], prediction: Sequence[int] = ()) -> Request:
         """The request to decode after `prompt`."""
+        sampling, auto_depth = self.sampling(), self.speculative_depth == AUTO
+        usual = usual_acceptance(sampling, is_planned=auto_depth or self.drafter == AUTO)
         return Request(
-            "session", tuple(prompt), self.max_tokens, self.sampling(), self.stop, self.speculative_depth, self.drafter
+            "session",
+            tuple(prompt),
+            self.max_tokens,
+            sampling,
+            self.stop,
+            depth=self.most_depth,
+            drafter=self.drafter,
+            auto_depth=auto_depth,
+            acceptance=self.acceptance or usual,
+            prediction=tuple(prediction),
         )
 
 
@@ -105,7 +138,7 @@ class EngineSession:
             draft=load_draft_model(self.config.draft_model, kernels),
             self_draft_layers=self.config.self_draft_layers,
             self_draft_bits=self.config.self_draft_bits,
-            measure_self=self.config.drafter == "self",
+            measure_self=self.config.drafter in ("self", AUTO),
         )
         return self
 
@@ -124,7 +157,7 @@ class EngineSession:
     def stats(self) -> SpeculationStats:
         """Of the text begun last: rounds, tokens drafted and accepted, and accepted by position."""
         if self._sequence is None:
-            return SpeculationStats.none(self.config.speculative_depth)
+            return SpeculationStats.none(self.config.most_depth)
         return self._sequence.speculation
 
     @property
@@ -161,7 +194,9 @@ class EngineSession:
 
         `config` is how to decode this text, if not as the session does; model, kernels and threads stay the session's.
         """
-        request = (config or self.config).request(self._tokens(prompt))
+        config = config or self.config
+        prediction = self.model.tokenizer.encode(_unicode(config.prediction), add_special_tokens=False)
+        request = config.request(self._tokens(prompt), prediction)
         speculator = self._open_speculator()
         context_length = self.model.context_length
         Limits(

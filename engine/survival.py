@@ -60,9 +60,10 @@ def pooled_survival(records: Sequence[SurvivalRecord], depth: int) -> tuple[floa
     shares: list[float] = []
     share = 1.0
     for position in range(depth):
-        survived, tried = map(sum, zip(*(record.counts(position) for record in records), strict=True))
+        counts = [record.counts(position) for record in records]
+        tried = sum(tried for _, tried in counts)
         if not tried:
             break
-        share *= survived / tried
+        share *= sum(survived for survived, _ in counts) / tried
         shares.append(share)
     return tuple(shares)

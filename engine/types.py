@@ -21,7 +21,9 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 Acceptance = Literal["rejection", "block", "coupled"]
 
 PLAIN = "none"  # the drafter's name that asks for no drafts
-AUTO = "auto"  # the one that leaves it to the engine who drafts
+AUTO: Literal["auto"] = "auto"  # the one that leaves it to the engine who drafts
+
+Depth: TypeAlias = int | Literal["auto"]
 
 _RANGES: Mapping[str, tuple[float, float]] = {
     "temperature": (0, 2),
@@ -111,6 +113,14 @@ class Request:
         return 0 if self.drafter == PLAIN else self.depth
 
 
+def usual_acceptance(sampling: SamplingParams, *, is_planned: bool) -> Acceptance:
+    """The rule of a request that names none, `is_planned` if the engine chooses its drafter or depth.
+
+    The engine chooses by measured times. Under the coupled rule alone a seed fixes the text all the same.
+    """
+    return "coupled" if is_planned and sampling.seed is not None else "rejection"
+
+
 @dataclass(frozen=True)
 class Draft:
     """K proposed tokens, with the distribution each was drawn from; `distributions` None means one-hot.
@@ -155,8 +165,8 @@ class RoundRecord:
     num_accepted: int
     draft_failed: bool = False
     depth: int = 0  # tokens that were asked for
-    draft_s: float = 0.0
-    verify_s: float = 0.0
+    draft_s: float = field(default=0.0, compare=False)
+    verify_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)

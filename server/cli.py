@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from types import NoneType
 from typing import Any, get_args
 
 import mtplx
@@ -23,13 +24,16 @@ _GENERATE_SETTINGS = (
     "model",
     "drafter",
     "speculative_depth",
+    "max_speculative_depth",
+    "acceptance",
     "self_draft_layers",
     "self_draft_bits",
     "draft_model",
     "threads",
     "native_kernels",
 )
-_BENCH_SETTINGS = tuple(name for name in _GENERATE_SETTINGS if name not in ("drafter", "speculative_depth"))
+_CELLS = ("drafter", "speculative_depth", "max_speculative_depth", "acceptance")  # a bench has its own words for them
+_BENCH_SETTINGS = tuple(name for name in _GENERATE_SETTINGS if name not in _CELLS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,11 +118,11 @@ def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None
 
 
 def _metavar(annotation: object) -> str:
-    kinds = {int: "N", float: "X", bool: "{true,false}"}
-    options = get_args(annotation)
+    kinds: dict[object, str] = {int: "N", float: "X", bool: "{true,false}"}
+    options = [option for option in get_args(annotation) if option is not NoneType]
     if options and all(isinstance(option, str) for option in options):
         return "{" + ",".join(options) + "}"
-    return next((kinds[kind] for kind in (annotation, *options) if isinstance(kind, type) and kind in kinds), "TEXT")
+    return "|".join(map(_metavar, options)) or kinds.get(annotation, "TEXT")
 
 
 def _about_settings() -> str:
@@ -149,6 +153,8 @@ def _generate(chosen: argparse.Namespace) -> None:
     config = GenerationConfig(
         model=settings.model,
         speculative_depth=settings.speculative_depth,
+        max_speculative_depth=settings.max_speculative_depth,
+        acceptance=settings.acceptance,
         drafter=settings.drafter,
         self_draft_layers=settings.self_draft_layers,
         self_draft_bits=settings.self_draft_bits,

@@ -3,7 +3,7 @@
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.limits import Limits
-from mtplx.engine.types import PLAIN
+from mtplx.engine.types import AUTO, PLAIN
 from mtplx.server.bridge import LoadedEngine
 
 
@@ -24,10 +24,11 @@ def load_engine(settings: Settings) -> LoadedEngine:
         draft=load_draft_model(settings.draft_model, kernels),
         self_draft_layers=settings.self_draft_layers,
         self_draft_bits=settings.self_draft_bits,
-        measure_self=settings.drafter == "self",
+        measure_self=settings.drafter in ("self", AUTO),
+        ngram_pool_tokens=settings.ngram_pool_tokens,
     )
     kernels = kernels.with_decoder(fused=is_fused(speculator.target))
-    if settings.drafter not in (PLAIN, *speculator.drafters):
+    if settings.drafter not in (AUTO, PLAIN, *speculator.drafters):
         raise ModelLoadError(f"the drafter {settings.drafter!r} is not available for {model.id}; choose another")
     scheduler = Scheduler(
         speculator,
