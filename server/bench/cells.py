@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from mtplx.engine.types import PLAIN
-
-Depth = int | Literal["auto"]
+from mtplx.engine.types import PLAIN, Depth
 
 
 @dataclass(frozen=True)

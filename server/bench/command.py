@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -29,9 +29,7 @@ def bench(options: BenchOptions, config: GenerationConfig) -> None:
     """
     prompts = choose_prompts(read_prompts(options.prompts or BUILT_IN), options.categories, options.limit)
     _check_paths(options)
-    # A session that drafts by itself unless told otherwise finds out first how light its drafter is best.
-    main_drafter = "self" if "self" in options.drafters else options.drafters[0]
-    with EngineSession(replace(config, drafter=main_drafter)) as session:
+    with EngineSession(config) as session:
         plan = Plan(
             prompts=[encode_prompt(session.model, prompt, options.max_tokens) for prompt in prompts],
             cells=make_cells(options.drafters, options.depths, options.temperatures),

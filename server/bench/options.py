@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
-from mtplx.configs.settings import DrafterName
+from mtplx.configs.settings import AcceptanceName, DrafterName
 
 Value = TypeVar("Value")
-Acceptance = Literal["rejection", "block", "coupled"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class BenchOptions:
     drafters: tuple[str, ...]
     depths: tuple[int | Literal["auto"], ...]
     temperatures: tuple[float, ...]
-    acceptance: Acceptance
+    acceptance: AcceptanceName
     max_tokens: int
     repeats: int
     check_exact: bool
@@ -63,7 +62,7 @@ def _add_cells(group: argparse._ArgumentGroup) -> None:
     add("--drafters", type=drafters, default="ngram,auto", metavar="A,B", help=f"of {names} (default: ngram,auto)")
     add("--depths", type=depths, default="3,8,auto", metavar="A,B", help="tokens to draft (default: 3,8,auto)")
     add("--temperatures", type=temperatures, default="0", metavar="A,B", help="from 0 to 2 (default: 0)")
-    add("--acceptance", choices=get_args(Acceptance), default="rejection", help="rule (default: rejection)")
+    add("--acceptance", choices=get_args(AcceptanceName), default="rejection", help="rule (default: rejection)")
 
 
 def bench_options(chosen: argparse.Namespace) -> BenchOptions:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from mtplx.engine.types import AUTO
 from mtplx.server.bench.statistics import Speedup
 from mtplx.server.bench.summary import Summary
 
@@ -51,9 +52,9 @@ def make_figure(summaries: Sequence[Summary], title: str) -> Figure:
 
 def _places(summaries: Sequence[Summary]) -> dict[int | str, int]:
     """Where each depth stands on the axis: in order, evenly spaced, depth 0 first, the engine's choice last."""
-    depths = sorted({summary.cell.depth for summary in summaries if summary.cell.depth != "auto"})
+    depths = sorted({summary.cell.depth for summary in summaries if summary.cell.depth != AUTO})
     ordered: list[int | str] = [0, *depths]
-    if any(summary.cell.depth == "auto" for summary in summaries):
+    if any(summary.cell.depth == AUTO for summary in summaries):
         ordered.append("auto")
     return {depth: place for place, depth in enumerate(ordered)}
 
@@ -74,12 +75,12 @@ def _draw_panel(
     axes.axhline(1.0, color="0.4", linewidth=0.8)
     for number, ((drafter, temperature), look) in enumerate(looks.items()):
         ours = [each for each in summaries if (each.cell.drafter, each.cell.temperature) == (drafter, temperature)]
-        fixed = [each for each in ours if each.cell.depth != "auto"]
+        fixed = [each for each in ours if each.cell.depth != AUTO]
         if fixed:
             _draw_line(axes, [places[each.cell.depth] for each in fixed], [each.speedup for each in fixed], look)
         aside = 0.12 * (number - (len(looks) - 1) / 2)  # points in one place would hide each other
         for each in ours:
-            if each.cell.depth == "auto":
+            if each.cell.depth == AUTO:
                 _draw_point(axes, places["auto"] + aside, each.speedup, look)
     axes.set_title(f"{category} ({summaries[0].num_prompts} prompts)", fontsize="small")
     axes.set_xticks(list(places.values()), [str(depth) for depth in places])

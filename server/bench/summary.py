@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from mtplx.engine.types import AUTO
 from mtplx.server.bench.cells import Cell
 from mtplx.server.bench.measuring import Run
 from mtplx.server.bench.statistics import Speedup, speedup
@@ -82,5 +83,5 @@ def _by_position(counts: Iterable[Sequence[int]]) -> list[int]:
 
 def _order(cell: Cell) -> tuple[float, bool, str, bool, int]:
     """By temperature, plain decoding first, then by drafter and depth, the engine's choice last."""
-    depth = 0 if cell.depth == "auto" else cell.depth
-    return cell.temperature, not cell.is_plain, cell.drafter, cell.depth == "auto", depth
+    depth = 0 if cell.depth == AUTO else cell.depth
+    return cell.temperature, not cell.is_plain, cell.drafter, cell.depth == AUTO, depth

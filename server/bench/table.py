@@ -9,7 +9,7 @@ from rich.table import Table
 
 from mtplx.server.bench.summary import Summary
 
-_MOST_POSITIONS = 8
+_MOST_POSITIONS = 6
 _NUMBERS = ("tokens\na second", "speedup", "95 %\ninterval", "tokens\na round", "draft\nms", "verify\nms", "first\nms")
 
 

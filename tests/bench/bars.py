@@ -110,7 +110,7 @@ def main() -> int:
 
     try:
         spec_bench = read_prompts(Path(path))
-        with EngineSession(GenerationConfig(drafter="auto")) as session:
+        with EngineSession(GenerationConfig()) as session:
             timed, exact = plans(session, spec_bench)
             greedy: list[Run] = []
             with Progress(sum(plan.num_runs for plan in (*timed, *exact))) as progress:

@@ -1,7 +1,7 @@
 """Runs as a benchmark measures them, with what a test cares about."""
 
-from mtplx.engine.types import PLAIN
-from mtplx.server.bench.cells import Cell, Depth
+from mtplx.engine.types import PLAIN, Depth
+from mtplx.server.bench.cells import Cell
 from mtplx.server.bench.measuring import Run
 
 GREEDY = Cell(PLAIN, 0, 0.0)

@@ -47,6 +47,12 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch, num_runs: int) -> None:
     monkeypatch.setattr(measuring, "measure_one", interrupted)
 
 
+def test_help_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "bench " in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("letters")
 def test_a_benchmark_prints_a_table_and_no_bar_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *FEW, "--check-exact"]) == 0

@@ -65,4 +65,4 @@ def test_a_table_has_a_line_for_each_cell(summaries: list[Summary]) -> None:
     lines = [line.split() for line in captured.get().splitlines() if line.strip()]
     words = " ".join(lines[6])
     assert len(lines) == 4 + len(summaries)
-    assert words == "ngram 8 0 2.0 3.00 3.00-3.00 1.00 50.00 250.00 500 75 75 75 75 75 75 75 75 …"
+    assert words == "ngram 8 0 2.0 3.00 3.00-3.00 1.00 50.00 250.00 500 75 75 75 75 75 75 …"
