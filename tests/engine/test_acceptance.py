@@ -326,6 +326,13 @@ def test_a_draft_whose_distribution_is_no_number_is_rejected_for_a_token_of_the_
         assert verdict == Verdict(0, token)
 
 
+@RULES
+def test_what_came_before_a_distribution_that_is_no_number_stays_accepted(walk: Walk) -> None:
+    p = np.array([0.5, 0.25, 0.25])
+    draft = Draft((0, 1), [p, np.full(3, np.nan)])
+    assert walk(lambda i: p, draft, lambda i: 0.9, lambda i: 0.6) == Verdict(1, 1)
+
+
 def test_verifying_one_token_follows_the_generator() -> None:
     class Fixed(np.random.Generator):
         def __init__(self, *numbers: float) -> None:

@@ -121,7 +121,7 @@ def test_numbers_that_serve_two_decisions_are_found(rule: Acceptance, monkeypatc
     monkeypatch.setattr(RandomKey, "uniform", lambda key, position, purpose, _=0: uniform(key, position, purpose))
     monkeypatch.setattr(RandomKey, "gumbel", lambda key, position, tokens: gumbel(key, 0, tokens))
     drafter = ModelDrafter("other", TabularTarget(VOCAB, seed=2))
-    assert p_value(PARAMS["plain"], drafter, 3, rule) < FALSE_ALARM_RATE
+    assert p_value(PARAMS["penalties"], drafter, 3, rule) < FALSE_ALARM_RATE
 
 
 @pytest.mark.slow
