@@ -38,6 +38,7 @@ _DEPTHS = range(1, 9)
 _TRIED_PARTS = (Fraction(4, 5), Fraction(2, 3), Fraction(1, 2))  # of the layers
 _TRIED_ENDS = (USUAL_END, Fraction(5, 6))
 _TRIED_BITS = 4
+_LEAST_AGREEMENT = 0.5  # of a copy that is worth making lighter still
 _USUAL_PART = _TRIED_PARTS[0]
 
 
@@ -140,10 +141,15 @@ def _best(model: nn.Module, target: Target, tokenizer: Tokenizer) -> Target:
     likeliest = _likeliest(target, tokens)
     row_cost = (_fastest_s(target, _PROBED_ROWS) / row_s - 1.0) / (_PROBED_ROWS - 1)
     judged = []
+    hopeless: set[int] = set()  # ends of runs of which a shorter one is too much already
     for candidate in candidates:
+        if candidate.skipped.stop in hopeless:
+            continue
         copy = _lighter(model, target, candidate)
         agreement = float(np.mean(_likeliest(copy, tokens) == likeliest))
         judged.append((Judgement(agreement, _fastest_s(copy, 1) / row_s, row_cost), candidate, copy))
+        if agreement < _LEAST_AGREEMENT:
+            hopeless.add(candidate.skipped.stop)
         logger.debug("a copy that %s: %s", candidate, judged[-1][0])
     judgement, chosen, copy = max(judged, key=lambda each: each[0].speedup)
     logger.info(

@@ -4,11 +4,13 @@ import logging
 from functools import cache
 
 import mlx.nn as nn
+import numpy as np
 import pytest
 
 from mtplx.engine.drafters import self_draft
 from mtplx.engine.drafters.self_draft import Judgement, Lightening, NoSelfDrafterError, self_drafter
 from mtplx.engine.models.running import make_target
+from mtplx.engine.models.target import Target
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Request, SamplingParams
 from mtplx.kernels.accelerate import accelerate
@@ -153,6 +155,30 @@ def test_the_best_copy_is_taken_even_if_it_does_not_pay_and_that_is_told(
     [message] = measured(caplog, monkeypatch, {"": 0.01, "has all layers, with 4 bits": 0.02})
     assert "has all layers, with 4 bits" in message
     assert message.endswith("which does not pay")
+
+
+def test_longer_runs_are_not_tried_where_a_shorter_one_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = model("qwen3")
+    target = make_target(whole)
+    tried: list[str] = []
+    lighter = self_draft._lighter
+
+    def noted(whole: nn.Module, like: Target, chosen: Lightening) -> Target:
+        tried.append(str(chosen))
+        return lighter(whole, like, chosen)
+
+    said = iter([1, 0, 1, 1, 1, 1])  # by the target; what skips layers up to 3 does not agree, the others do
+    monkeypatch.setattr(self_draft, "_likeliest", lambda copy, tokens: np.full(8, next(said)))
+    monkeypatch.setattr(self_draft, "_lighter", noted)
+    monkeypatch.setattr(self_draft, "_fastest_s", lambda copy, num_rows: 0.01)
+    self_drafter(whole, target, TOKENIZER, measure=True)
+    assert tried == [
+        "skips layers 3 to 3",
+        "skips layers 4 to 4",
+        "skips layers 3 to 4",
+        "skips layers 2 to 4",
+        "has all layers, with 4 bits",
+    ]
 
 
 def test_a_slow_model_is_not_measured(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
