@@ -13,6 +13,7 @@ from itertools import pairwise
 _WINDOW = 15  # times remembered for each size
 _BESIDE = 3  # rounds before one, and as many after it, that tell how slow the machine was
 _MEASURED = 3  # times that make a cost known
+_MOST_EXCESS = 1.3  # how much a cost that is not known yet may exceed what is expected of it
 _WELL_KNOWN = 8  # times that make it well known
 _STALE_ROUNDS = 128  # after which a cost may have changed
 _YOUNG_ROUNDS = 16  # after which one that is not well known deserves another look
@@ -31,6 +32,7 @@ class Costs:
 
     def __init__(self) -> None:
         self._rows: dict[int, deque[float]] = {}
+        self._measured: Mapping[int, float] = {}
         self._drafts: dict[str, deque[float]] = {}
         self._catch_ups: dict[str, deque[float]] = {}
         self._lately: deque[tuple[int, float]] = deque(maxlen=2 * _BESIDE + 1)  # rows and seconds
@@ -64,16 +66,15 @@ class Costs:
                     times.popleft()
             self._last_learnt[now_rows] = self._num_rounds
             times.append(now_s / slowness)
+            if len(times) >= _MEASURED:
+                self._measured = {**self._measured, now_rows: _middle(times)}  # replaced whole, for other threads
             self._curve = ()
         self.slowness = self._slowness(self._lately)
 
     def _slowness(self, rounds: Iterable[tuple[int, float]]) -> float:
         """How much longer rounds took than they usually do, those of sizes that have been measured."""
-        ratios = [
-            seconds / self.rows(num_rows)
-            for num_rows, seconds in rounds
-            if len(self._rows.get(num_rows, ())) >= _MEASURED
-        ]
+        measured = self._measured
+        ratios = [seconds / measured[num_rows] for num_rows, seconds in rounds if num_rows in measured]
         return _middle(ratios) if ratios else self.slowness
 
     def observe_draft(self, drafter: str, num_tokens: int, seconds: float) -> None:
@@ -95,7 +96,7 @@ class Costs:
     @property
     def measured(self) -> Mapping[int, float]:
         """The cost of each number of rows that has been measured."""
-        return {rows: _middle(times) for rows, times in sorted(dict(self._rows).items()) if len(times) >= _MEASURED}
+        return self._measured
 
     def rows(self, num_rows: int) -> float:
         """The cost of a round of that many rows, measured or not. Some number of rows has been measured."""
@@ -104,8 +105,18 @@ class Costs:
     def curve(self, most_rows: int) -> Sequence[float]:
         """The costs of 1 … `most_rows` rows, and perhaps more, or () if none has been measured."""
         if len(self._curve) < most_rows and self._rows:
-            self._curve = cost_curve({rows: _usual(times) for rows, times in self._rows.items()}, most_rows)
+            self._curve = cost_curve(self._known(), most_rows)
         return self._curve
+
+    def _known(self) -> Mapping[int, float]:
+        """The cost of each number of rows that was seen. A first time may be far too long, but hardly too short."""
+        if not self._measured:
+            return {rows: min(times) for rows, times in self._rows.items()}
+        expected = cost_curve(self._measured, max(self._rows))
+        return {
+            rows: self._measured.get(rows) or min(*times, _MOST_EXCESS * expected[rows - 1])
+            for rows, times in self._rows.items()
+        }
 
     def draft(self, drafter: str) -> float:
         """The cost of drafting one token."""
@@ -140,11 +151,6 @@ def cost_curve(known: Mapping[int, float], most_rows: int) -> list[float]:
     step = guess if first == last else max(_LEAST_STEP * guess, (curve[-1] - known[first]) / (last - first))
     start = curve[-1]
     return curve + [start + step * more for more in range(1, most_rows - len(curve) + 1)]
-
-
-def _usual(times: Sequence[float] | deque[float]) -> float:
-    """The median, or what is less of two: a time may be far too long, but hardly too short."""
-    return min(times) if len(times) < _MEASURED else _middle(times)
 
 
 def _middle(values: Sequence[float] | deque[float]) -> float:

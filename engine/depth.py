@@ -5,7 +5,7 @@ position i, a round of depth k takes (k·d + V(k + 1)) / (1 + s_1 + … + s_k) f
 best; k = 0 is plain decoding (the speedup of Leviathan et al., 2211.17192, with measured costs).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _MARGIN = 0.03  # a change must promise this much
@@ -21,16 +21,18 @@ class Option(NamedTuple):
 
 def depth_options(
     drafter: str, shares: Sequence[float], curve: Sequence[float], draft_s: float, start_s: float = 0.0
-) -> Iterator[Option]:
+) -> list[Option]:
     """The options of a drafter, one for each depth from 1 for which there is a share.
 
     `shares` are s_1 …, `curve` is V(1) …, `draft_s` is d, and `start_s` what starting to use the drafter adds to the
     time for each token.
     """
     num_tokens = 1.0
+    options = []
     for depth, share in enumerate(shares, 1):
         num_tokens += share
-        yield Option((depth * draft_s + curve[depth]) / num_tokens + start_s, drafter, depth)
+        options.append(Option((depth * draft_s + curve[depth]) / num_tokens + start_s, drafter, depth))
+    return options
 
 
 def choose(options: Sequence[Option], previous: tuple[str, int] | None) -> Option:

@@ -262,7 +262,7 @@ class Planner:
         elapsed_s = record.draft_s + record.verify_s
         self._saved_s += _TRIAL_SHARE * elapsed_s
         if memory.trying is not None:
-            self._saved_s -= max(0.0, elapsed_s - num_emitted * memory.token_s * costs.slowness)
+            self._saved_s -= elapsed_s - num_emitted * memory.token_s * costs.slowness
             memory.trial_rounds = max(0, memory.trial_rounds - 1)
         elif record.num_drafted and record.drafter != COPYING:
             use = memory.uses[record.drafter]
@@ -277,7 +277,7 @@ class Planner:
         costs = self._latest
         usual = dict(self._usual)
         return SpeculationReport(
-            verify_s={rows: seconds * costs.slowness for rows, seconds in costs.measured.items()},
+            verify_s={rows: seconds * costs.slowness for rows, seconds in sorted(costs.measured.items())},
             draft_s={name: costs.draft(name) * costs.slowness for name in self._drafters if costs.measured},
             survival={
                 name: pooled_survival([record for key, record in usual.items() if key[0] == name], self._longest)

@@ -14,26 +14,18 @@ class SurvivalRecord:
 
     def __init__(self, memory: float) -> None:
         self._keep = 1.0 - 1.0 / memory
-        self._survived: list[float] = []
-        self._tried: list[float] = []
+        self._counts: list[tuple[float, float]] = []  # survived, tried
 
     def observe(self, position: int, survived: bool) -> None:
         """What became of a token at `position`, all before it having survived."""
-        while len(self._tried) <= position:
-            self._tried.append(0.0)
-            self._survived.append(0.0)
-        self._tried[position] = self._keep * self._tried[position] + 1.0
-        self._survived[position] = self._keep * self._survived[position] + survived
-
-    def rate(self, position: int, expected: float) -> float:
-        """The share that survives at `position`, by trials and by what is `expected` where there are few."""
-        if position >= len(self._tried):
-            return expected
-        return (self._survived[position] + _PRIOR_WEIGHT * expected) / (self._tried[position] + _PRIOR_WEIGHT)
+        while len(self._counts) <= position:
+            self._counts.append((0.0, 0.0))
+        num_survived, num_tried = self._counts[position]
+        self._counts[position] = self._keep * num_survived + survived, self._keep * num_tried + 1.0
 
     def counts(self, position: int) -> tuple[float, float]:
         """How many survived at `position`, and how many were tried, the decayed counts."""
-        return (self._survived[position], self._tried[position]) if position < len(self._tried) else (0.0, 0.0)
+        return self._counts[position] if position < len(self._counts) else (0.0, 0.0)
 
 
 def survival(own: SurvivalRecord, usual: SurvivalRecord, guess: float, depth: int, negligible: float) -> list[float]:
@@ -45,8 +37,12 @@ def survival(own: SurvivalRecord, usual: SurvivalRecord, guess: float, depth: in
     shares: list[float] = []
     share, expected, difference = 1.0, guess, 0.0
     for position in range(depth):
-        expected = usual.rate(position, expected)
-        rate = own.rate(position, min(max(expected + difference, _LOWEST), _HIGHEST))
+        survived, tried = usual.counts(position)
+        expected = (survived + _PRIOR_WEIGHT * expected) / (tried + _PRIOR_WEIGHT)
+        rate = expected + difference
+        rate = _LOWEST if rate < _LOWEST else _HIGHEST if rate > _HIGHEST else rate
+        survived, tried = own.counts(position)
+        rate = (survived + _PRIOR_WEIGHT * rate) / (tried + _PRIOR_WEIGHT)
         difference = rate - expected
         share *= rate
         if share < negligible:
