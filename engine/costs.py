@@ -33,8 +33,8 @@ class Costs:
     def __init__(self) -> None:
         self._rows: dict[int, deque[float]] = {}
         self._measured: Mapping[int, float] = {}
-        self._drafts: dict[str, deque[float]] = {}
-        self._catch_ups: dict[str, deque[float]] = {}
+        self._drafter_times: dict[tuple[str, str], deque[float]] = {}  # drafting and catching up
+        self._drafter_costs: dict[tuple[str, str], float] = {}
         self._lately: deque[tuple[int, float]] = deque(maxlen=2 * _BESIDE + 1)  # rows and seconds
         self._last_seen: dict[int, int] = {}
         self._last_learnt: dict[int, int] = {}
@@ -79,17 +79,18 @@ class Costs:
 
     def observe_draft(self, drafter: str, num_tokens: int, seconds: float) -> None:
         """Drafting `num_tokens` tokens took this long."""
-        self._observe(self._drafts, drafter, seconds / num_tokens)
+        self._observe(("draft", drafter), seconds / num_tokens)
 
     def observe_catch_up(self, drafter: str, num_rows: int, seconds: float) -> None:
         """A drafter that was `num_rows` rows behind caught up in this time."""
-        self._observe(self._catch_ups, drafter, seconds / num_rows)
+        self._observe(("catch up", drafter), seconds / num_rows)
 
-    def _observe(self, times: dict[str, deque[float]], drafter: str, seconds: float) -> None:
-        if drafter in times:
-            times[drafter].append(seconds / self.slowness)
+    def _observe(self, work: tuple[str, str], seconds: float) -> None:
+        if work in self._drafter_times:
+            self._drafter_times[work].append(seconds / self.slowness)
+            self._drafter_costs[work] = _middle(self._drafter_times[work])
         else:
-            times[drafter] = deque(maxlen=_WINDOW)  # the first is left out
+            self._drafter_times[work] = deque(maxlen=_WINDOW)  # the first is left out
 
     # ---- telling ------------------------------------------------------------------------------------------------
 
@@ -120,13 +121,13 @@ class Costs:
 
     def draft(self, drafter: str) -> float:
         """The cost of drafting one token."""
-        times = self._drafts.get(drafter)
-        return _middle(times) if times else _DRAFT_GUESS * self.rows(1)
+        cost = self._drafter_costs.get(("draft", drafter))
+        return _DRAFT_GUESS * self.rows(1) if cost is None else cost
 
     def catch_up(self, drafter: str) -> float:
         """The cost of a row that the drafter must catch up with."""
-        times = self._catch_ups.get(drafter)
-        return _middle(times) if times else _CATCH_UP_GUESS * self.draft(drafter)
+        cost = self._drafter_costs.get(("catch up", drafter))
+        return _CATCH_UP_GUESS * self.draft(drafter) if cost is None else cost
 
     def is_uncertain(self, num_rows: int) -> bool:
         """Whether it is time to see that many rows again: soon while little is known of them, later when much is."""

@@ -27,7 +27,7 @@ COPYING = "ngram"  # the drafter that copies: its drafts cost next to nothing, a
 _NEGLIGIBLE = 0.02  # chance of a draft position that is not worth a thought
 _OWN_MEMORY, _USUAL_MEMORY = 24.0, 256.0  # trials
 _TRIAL_SHARE = 0.01  # of the time, for trials
-_MOST_SAVED = 64.0  # rounds of one row that may be saved up for trials
+_MOST_SAVED = 64.0  # times a token's that may be saved up for trials
 _TRIAL_ROUNDS = 4
 _FIRST_WAIT, _LONGEST_WAIT = 16, 4096  # rounds between trials of a drafter
 _LOOK_EVERY = 8  # rounds between looks for something to try
@@ -155,14 +155,17 @@ class Planner:
         if memory.trial_rounds:
             assert memory.trying is not None
             return memory.trying[0], min(memory.trying[1], sequence.max_depth)
+        memory.trying = None
+        situation = tuple(memory.confidences.values())
+        is_quiet = not any(situation) and memory.chosen.get(situation) == (PLAIN, 0)
+        if is_quiet and memory.num_rounds % _LOOK_EVERY:
+            return PLAIN, 0  # nothing was learnt of drafts since, for there were none
         curve = costs.curve(sequence.max_depth + 1)
         options = [Option(curve[0], PLAIN, 0)]
         for drafter in memory.confidences:
             options += self._options(sequence, memory, costs, drafter)
-        situation = tuple(memory.confidences.values())
         best = choose(options, memory.chosen.get(situation))
         memory.token_s = best.token_s
-        memory.trying = None
         if memory.num_rounds % _LOOK_EVERY == 0:
             memory.trying = self._trial(sequence, memory, costs, options, best)
         if memory.trying is not None:
@@ -267,8 +270,7 @@ class Planner:
         elif record.num_drafted and record.drafter != COPYING:
             use = memory.uses[record.drafter]
             use.wait, use.next_trial = _FIRST_WAIT, memory.num_rounds + _FIRST_WAIT
-        if costs.measured:
-            self._saved_s = min(self._saved_s, _MOST_SAVED * costs.rows(1) * costs.slowness)
+        self._saved_s = min(self._saved_s, _MOST_SAVED * memory.token_s * costs.slowness)
 
     # ---- what has been learnt -----------------------------------------------------------------------------------
 
