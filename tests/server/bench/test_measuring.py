@@ -1,15 +1,19 @@
 """What is measured of a run, over a model that writes letters."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from mtplx import EngineSession
+from mtplx import EngineSession, GenerationConfig
 from mtplx.engine import session as session_module
 from mtplx.engine.errors import ContextLengthError
+from mtplx.server.bench import measuring
 from mtplx.server.bench.cells import make_cells
 from mtplx.server.bench.measuring import Plan, encode_prompt, measure, measure_one
 from mtplx.server.bench.prompts import Prompt
+from tests.fakes import EOS
 from tests.server.bench.runs import GREEDY, drafted
 from tests.server.engines import CONTEXT_LENGTH, letter_model, letter_speculator
 
@@ -54,6 +58,33 @@ def test_a_run_tells_what_its_rounds_did(session: EngineSession) -> None:
     assert sum(run.drafted_at) == stats.num_drafted
     assert run.accepted_at == stats.accepted_per_position[: len(run.accepted_at)]
     assert 0 < run.prefill_s < run.first_token_s < run.prefill_s + run.decode_s
+
+
+def test_decoding_takes_all_rounds_and_no_prefill(session: EngineSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([10.0, 11.0, 13.0, 17.0])  # at the start, after prefill, after the first round, at the end
+    monkeypatch.setattr(measuring, "time", SimpleNamespace(perf_counter=lambda: next(readings)))
+    every = plan(session, "abc")
+    run = measure_one(session, every, every.prompts[0], GREEDY, 0)
+    assert (run.prefill_s, run.first_token_s, run.decode_s) == (1.0, 3.0, 6.0)
+
+
+def test_a_run_decodes_as_its_cell_says_and_to_the_full_length(
+    session: EngineSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs: list[GenerationConfig] = []
+    begin = session.begin
+
+    def spy(prompt: tuple[int, ...], config: GenerationConfig) -> None:
+        configs.append(config)
+        begin(prompt, config)
+
+    monkeypatch.setattr(session, "begin", spy)
+    every = replace(plan(session, "abc"), acceptance="block")
+    measure_one(session, every, every.prompts[0], drafted(5, temperature=0.7), 2)
+    [config] = configs
+    assert (config.drafter, config.speculative_depth, config.temperature) == ("ngram", 5, 0.7)
+    assert (config.acceptance, config.seed, config.max_tokens) == ("block", 2, NUM_TOKENS)
+    assert config.logit_bias == {EOS: -100.0}
 
 
 def test_every_repeat_of_every_prompt_has_a_run_in_every_cell_after_a_warm_up(session: EngineSession) -> None:
