@@ -28,6 +28,11 @@ def test_the_first_time_of_a_size_and_outliers_do_not_count() -> None:
     assert (costs.rows(1), costs.rows(3)) == pytest.approx((1.0, 2.0))
 
 
+def test_the_first_time_of_a_size_counts_not_even_while_there_is_one_more() -> None:
+    costs = learnt([*[(1, 1.0)] * 10, (3, 0.1), *[(1, 1.0)] * 4, (3, 1.3), *[(1, 1.0)] * 4])
+    assert costs.rows(3) == pytest.approx(1.3)
+
+
 def test_a_machine_that_becomes_slower_is_no_dearer_row() -> None:
     """Rows are compared with rounds of the same time, however seldom each size comes."""
     times = [(1, 1.0)] * 20 + [(5, 2.0)] * 20 + [(5, 4.0)] * 40 + [(1, 2.0), (5, 4.0), (5, 4.0), (5, 4.0)] * 6
