@@ -1,7 +1,7 @@
 # Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native serve test check sanitize bench bench-kernels clean
+.PHONY: help setup native serve test check sanitize bench bench-bars bench-kernels clean
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
@@ -81,11 +81,15 @@ sanitize: setup  ## Test native code that checks itself for errors of memory and
 	@cd $(CHECKED) && ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 		$(CURDIR)/$(BIN)/python -m pytest tests/kernels -m "not slow" $(ARGS)
 
-bench: setup  ## Measure how fast it starts
-	@$(BIN)/python tests/bench/startup.py
+bench: setup  ## Measure how fast it starts, and in a minute or two what speculation is worth
+	@$(BIN)/python -m tests.bench.startup
+	@$(BIN)/mtplx bench --limit 4 --depths 3,auto --max-tokens 64 --repeats 2 --check-exact $(ARGS)
+
+bench-bars: setup  ## Measure whether speculation pays; SPEC_BENCH=path names Spec-Bench's questions, JSON=path writes rows
+	@SPEC_BENCH="$(SPEC_BENCH)" JSON="$(JSON)" $(BIN)/python -m tests.bench.bars
 
 bench-kernels: setup  ## Measure the native kernels; LLAMA_BENCH=path compares with llama.cpp, JSON=path writes rows
-	@LLAMA_BENCH="$(LLAMA_BENCH)" JSON="$(JSON)" $(BIN)/python tests/bench/kernels.py
+	@LLAMA_BENCH="$(LLAMA_BENCH)" JSON="$(JSON)" $(BIN)/python -m tests.bench.kernels
 
 clean:  ## Remove .venv and all that was built
 	rm -rf $(VENV) kernels/*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

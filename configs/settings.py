@@ -8,12 +8,14 @@ nowhere else; `MTPLX_` variables that name no setting are left alone, as orchest
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-DrafterName = Literal["ngram", "self", "none"]
+DrafterName = Literal["auto", "ngram", "self", "model", "none"]
+AcceptanceName = Literal["rejection", "block", "coupled"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _PRESETS = Path(__file__).parent
@@ -22,6 +24,15 @@ _ENV_PREFIX = "MTPLX_"
 
 class SettingsError(Exception):
     """A setting's value cannot be used. The message names the setting, where the value came from and why."""
+
+
+def _read_depth(value: object) -> object:
+    """The environment and the command line have words only."""
+    depth = int(value) if isinstance(value, str) and value.isdecimal() else value
+    is_depth = isinstance(depth, int) and not isinstance(depth, bool) and depth >= 0
+    if depth != "auto" and not is_depth:
+        raise PydanticCustomError("depth", 'Input should be "auto" or a whole number from 0')
+    return depth
 
 
 class Settings(BaseSettings):
@@ -36,11 +47,29 @@ class Settings(BaseSettings):
     served_model_name: str | None = Field(None, min_length=1, description="what clients call the model, if not its id")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    speculative_depth: int = Field(3, ge=0, description="tokens to draft a round when a request does not say")
-    max_speculative_depth: int = Field(16, ge=0, description="largest depth a request may ask for")
-    drafter: DrafterName = Field("ngram", description="who drafts when a request does not say")
+    speculative_depth: Annotated[int | Literal["auto"], BeforeValidator(_read_depth)] = Field(
+        "auto", description="tokens to draft a round when a request does not say; auto chooses by measured gain"
+    )
+    max_speculative_depth: int = Field(16, ge=0, description="largest depth a request may ask for, and auto chooses")
+    drafter: DrafterName = Field("auto", description="who drafts when a request does not say; auto as for the depth")
+    acceptance: AcceptanceName | None = Field(
+        None,
+        description="how drafts are accepted when a request does not say; if not given, rejection, but coupled where a "
+        "seed must fix the text whatever auto chooses",
+    )
+    ngram_pool_tokens: int = Field(
+        0,
+        ge=0,
+        description="tokens of finished texts that the n-gram drafter copies from, for each API key; 0 keeps none",
+    )
     self_draft_layers: int | None = Field(
         None, ge=1, description="layers of the model that the self drafter uses; the engine's choice if not given"
+    )
+    self_draft_bits: int | None = Field(
+        None, ge=2, le=8, description="bits of each weight that the self drafter uses; the engine's choice if not given"
+    )
+    draft_model: str | None = Field(
+        None, description="a small model with the same tokenizer for the drafter 'model', named as --model is"
     )
     max_running: int = Field(8, ge=1, description="requests decoded at a time")
     max_waiting: int = Field(128, ge=0, description="requests that may wait for their turn; more are answered 429")
@@ -75,7 +104,7 @@ def load_settings(flags: Mapping[str, object]) -> Settings:
         settings = Settings(**values)
     except ValidationError as error:
         raise SettingsError(_explain(error, layers)) from None
-    if settings.speculative_depth > settings.max_speculative_depth:
+    if settings.speculative_depth != "auto" and settings.speculative_depth > settings.max_speculative_depth:
         raise SettingsError(
             f"speculative_depth: {settings.speculative_depth} is more than max_speculative_depth, "
             f"{settings.max_speculative_depth}"

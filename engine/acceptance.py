@@ -1,16 +1,19 @@
 """Which draft tokens become output. Pure functions: distributions in, verdicts out; no model, no logits.
 
-`rejection` is speculative sampling (Leviathan et al., 2211.17192; Chen et al., 2302.01318). Its output has the
-target's law whatever the draft. A draft distribution of None is one-hot on the drafted token.
+Output has the target's law whatever the draft, by each of three rules: `rejection`, which is speculative sampling
+(Leviathan et al., 2211.17192; Chen et al., 2302.01318), `block` (Sun et al., 2403.10444) and `coupled` (Daliri et al.,
+2408.07978). A draft distribution of None is one-hot on the drafted token.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mtplx.engine.sampling import as_distribution, draw
+from mtplx.engine.randomness import Noise, Tokens
+from mtplx.engine.sampling import as_distribution, draw, draw_coupled
 from mtplx.engine.types import Distribution, Draft, Verdict
 
 Uniform = Callable[[int], float]  # a number in [0, 1) for the draft position given
@@ -53,6 +56,44 @@ def walk_rejection(target: Target, draft: Draft, accept: Uniform, emit: Uniform)
     return Verdict(end, draw(target(end), emit(end)))
 
 
+def walk_block(target: Target, draft: Draft, accept: Uniform, emit: Uniform) -> Verdict:
+    """Accept the longest prefix that passes, where each passes or fails as a whole (algorithm 2 of Sun et al.).
+
+    The weight of a prefix is how likely it is to be kept at least: w_0 = 1, w_i = min(1, w_(i-1) p/q). It passes with
+    probability m / (m + 1 - w), m the mass of max(w p - q, 0) at the position after it, or with w for the whole draft;
+    what follows the longest that passes is drawn from that rest, or from p. Expects to accept at least as much as
+    `walk_rejection`, and exactly as much of a one-hot draft, for which the laws are equal and it asks for less.
+
+    `target(i)` is asked in order, and no further than the weights stay above 0. `accept(i)`, which decides on the
+    prefix that ends with draft token i, and `emit` must give independent numbers.
+    """
+    if not draft.distributions:
+        return walk_rejection(target, draft, accept, emit)
+    num_accepted, weight, rest = 0, 1.0, np.empty(0)
+    for position, (token, q) in enumerate(zip(draft.tokens, draft.distributions, strict=True)):
+        p = target(position)
+        left = np.maximum(weight * p - q, 0.0)
+        mass = float(left.sum())
+        if position == 0 or accept(position - 1) < _passing(mass, weight):
+            num_accepted, rest = position, left / mass if mass > 0.0 else p
+        weight = _capped_ratio(weight * float(p[token]), float(q[token]))
+        if weight == 0.0:
+            break
+    end = len(draft)
+    if accept(end - 1) < weight:
+        num_accepted, rest = end, target(end)
+    return Verdict(num_accepted, draw(rest, emit(num_accepted)))
+
+
+def walk_coupled(target: Target, draft: Draft, gumbel: Callable[[int, Tokens], Noise]) -> Verdict:
+    """Accept draft tokens as long as they are those that the noise chooses from p, which they change in no way.
+
+    `gumbel(i, tokens)` gives the noise of `tokens` [n] at position i, which must be independent of that at all others.
+    `target(i)` is asked in order, and only as far as needed.
+    """
+    return walk_greedy(lambda position: draw_coupled(target(position), partial(gumbel, position)), draft)
+
+
 def residual(p: Distribution, q: Distribution | None, token: int) -> Distribution:
     """norm(max(p - q, 0)) [V], what replaces a rejected `token`.
 
@@ -68,16 +109,29 @@ def residual(p: Distribution, q: Distribution | None, token: int) -> Distributio
 
 
 def _ratio(p: Distribution, q: Distribution | None, token: int) -> float:
-    """min(1, p/q) at `token`; p itself for a one-hot draft.
+    """min(1, p/q) at `token`; p itself for a one-hot draft."""
+    return _capped_ratio(float(p[token]), 1.0 if q is None else float(q[token]))
 
-    Where q is 0 no draft can come from, and the answer is the limit: 1, or 0 where p is 0 too. A q that is not a
-    number accepts nothing.
+
+def _capped_ratio(wanted: float, drawn: float) -> float:
+    """min(1, wanted/drawn).
+
+    A `drawn` of 0 no draft can come from, and the answer is the limit: 1, or 0 where `wanted` is 0 too. One that is
+    not a number accepts nothing.
     """
-    drawn = 1.0 if q is None else float(q[token])
     if drawn == 0.0:
-        return 1.0 if p[token] > 0.0 else 0.0
-    ratio = float(p[token]) / drawn
+        return 1.0 if wanted > 0.0 else 0.0
+    ratio = wanted / drawn
     return min(1.0, ratio) if ratio >= 0.0 else 0.0
+
+
+def _passing(mass: float, weight: float) -> float:
+    """m / (m + 1 - w), the chance that a prefix of `weight` passes.
+
+    With no mass left and a weight of 1, p equals q, and what comes after is accepted in any case: the answer is 1.
+    """
+    failing = 1.0 - weight
+    return mass / (mass + failing) if mass > 0.0 else float(failing == 0.0)
 
 
 # ---- the same for one token, on arrays of any kind: the public functions ------------------------------------------

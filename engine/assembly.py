@@ -5,11 +5,15 @@ import logging
 import mlx.core as mx
 
 from mtplx.engine.drafters.base import Drafter
-from mtplx.engine.drafters.layer_skip import NoSelfDrafterError, self_drafter
+from mtplx.engine.drafters.fitted import FittedTarget, check_same_tokens
+from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.ngram import NgramDrafter
+from mtplx.engine.drafters.self_draft import NoSelfDrafterError, self_drafter
 from mtplx.engine.models.loaded import LoadedModel
+from mtplx.engine.models.loading import load_model
 from mtplx.engine.models.running import make_target
 from mtplx.engine.speculative import Speculator
+from mtplx.kernels.preparing import speed_up
 from mtplx.kernels.report import KernelReport
 
 logger = logging.getLogger(__name__)
@@ -22,12 +26,51 @@ def default_prefill_chunk(kernels: KernelReport) -> int:
     return 64 if kernels.active else 16
 
 
-def make_speculator(loaded: LoadedModel, *, self_draft_layers: int | None = None) -> Speculator:
-    """The rounds of a model with all drafters it allows. `self_draft_layers` None lets the engine choose."""
+def load_draft_model(spec: str | None, kernels: KernelReport) -> LoadedModel | None:
+    """The model of the drafter "model", named as any model is; None for None. Raises ModelLoadError."""
+    if spec is None:
+        return None
+    draft = load_model(spec)
+    speed_up(draft.model, kernels)
+    return draft
+
+
+def make_speculator(
+    loaded: LoadedModel,
+    *,
+    draft: LoadedModel | None = None,
+    self_draft_layers: int | None = None,
+    self_draft_bits: int | None = None,
+    measure_self: bool = False,
+    ngram_pool_tokens: int = 0,
+) -> Speculator:
+    """The rounds of a model with all drafters it allows; the drafter "model" drafts with `draft`.
+
+    The drafter "self" is as light as layers and bits say; with neither it is the usual copy or, with `measure_self`,
+    the one that is expected to pay best, which takes about a second to find. Raises ModelLoadError when `draft` cannot
+    draft for the model.
+    """
     target = make_target(loaded.model)
-    drafters: dict[str, Drafter] = {"ngram": NgramDrafter()}
+    drafters: dict[str, Drafter] = {"ngram": NgramDrafter(ngram_pool_tokens)}
+    if draft is not None:
+        drafters["model"] = _model_drafter(loaded, draft)
     try:
-        drafters["self"] = self_drafter(loaded.model, target, self_draft_layers)
+        drafters["self"] = self_drafter(
+            loaded.model,
+            target,
+            loaded.tokenizer,
+            num_layers=self_draft_layers,
+            bits=self_draft_bits,
+            measure=measure_self,
+        )
     except NoSelfDrafterError as reason:
         logger.warning("the drafter 'self' is not available for this model: %s", reason)
     return Speculator(target, drafters, loaded.tokenizer)
+
+
+def _model_drafter(loaded: LoadedModel, draft: LoadedModel) -> ModelDrafter:
+    check_same_tokens(loaded, draft)
+    target = make_target(draft.model)
+    if draft.vocab_size != loaded.vocab_size:
+        target = FittedTarget(target, num_own=draft.vocab_size, num_wanted=loaded.vocab_size)
+    return ModelDrafter("model", target, draft.context_length)

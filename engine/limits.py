@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mtplx.engine.errors import ContextLengthError, InvalidRequestError
-from mtplx.engine.types import PLAIN, Request
+from mtplx.engine.types import AUTO, PLAIN, Request
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of one engine. `drafters` are the names it serves, besides "none"."""
+    """The bounds of one engine. `drafters` are the names it serves, besides "auto" and "none"."""
 
     context_length: int
     vocab_size: int
@@ -25,6 +25,13 @@ class Limits:
             raise InvalidRequestError("the prompt is empty; give at least one token", field="prompt")
         self._check_tokens("prompt", request.prompt)
         self._check_tokens("logit_bias", request.sampling.logit_bias)
+        self._check_tokens("prediction", request.prediction)
+        if len(request.prediction) > self.context_length:
+            raise InvalidRequestError(
+                f"prediction has {len(request.prediction)} tokens, more than this model's maximum context length of "
+                f"{self.context_length}; shorten it",
+                field="prediction",
+            )
         if any(not stop for stop in request.stop):
             raise InvalidRequestError("a stop string is empty; leave it out", field="stop")
         if request.max_tokens < 1:
@@ -34,8 +41,8 @@ class Limits:
                 f"speculative_depth must be from 0 to {self.max_depth}, not {request.depth}",
                 field="speculative_depth",
             )
-        if request.drafter not in (PLAIN, *self.drafters):
-            known = ", ".join((*self.drafters, PLAIN))
+        if request.drafter not in (AUTO, PLAIN, *self.drafters):
+            known = ", ".join((*self.drafters, AUTO, PLAIN))
             raise InvalidRequestError(
                 f"drafter {request.drafter!r} is not available here; choose one of {known}", field="drafter"
             )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from mtplx.engine.errors import EngineError, EngineUnavailableError, InvalidRequestError, OverloadedError
-from mtplx.engine.types import Completion, Load, Request, SpeculationStats, Update
+from mtplx.engine.types import Completion, Load, Request, SpeculationReport, SpeculationStats, Update
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,11 @@ class Stepper(Protocol):
 
     @property
     def load(self) -> Load: ...
+
+    @property
+    def speculation(self) -> SpeculationReport:
+        """May be asked from any thread."""
+        ...
 
     def add(self, request: Request) -> None: ...
 

@@ -1,7 +1,7 @@
 """Counter-based randomness: a number depends on what it is for, never on when or beside what it is drawn.
 
 Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) as numpy has it, keyed by the
-seed and the choice, counted by position and purpose. Knows no distribution.
+seed and the choice, counted by position and purpose. Knows uniform and Gumbel numbers, and no other distribution.
 """
 
 import secrets
@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
+
+Tokens = npt.NDArray[np.int64]  # [n]
+Noise = npt.NDArray[np.float64]  # [n]
 
 _WORD = (1 << 64) - 1
 
@@ -19,6 +23,7 @@ class Purpose(IntEnum):
     DRAFT = 1
     ACCEPT = 2
     EMIT = 3  # the recovered, bonus or plainly decoded token
+    COUPLE = 4  # which token drafter and target both choose
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,26 @@ class RandomKey:
     def uniform(self, position: int, purpose: Purpose, round_start: int = 0) -> float:
         """A number in [0, 1) for the token at `position` of the output.
 
-        A position may be drafted again in a later round, whose depth may depend on what the first draft was; so
-        drafts also count by the position their round starts at. All else is decided once per position.
+        A position may be drafted and judged again in a later round, after one that depended on its numbers; so what
+        concerns drafts also counts by the position that the round starts at. All else is decided once per position.
         """
-        bits = np.random.Philox(
+        return (int(self._bits(position, purpose, round_start).random_raw()) >> 11) * 2.0**-53
+
+    def gumbel(self, position: int, tokens: Tokens) -> Noise:
+        """Independent standard Gumbel numbers [n], one for each of `tokens` [n] at `position` of the output.
+
+        A token's number is its own: which others are asked for, and how many there are, changes nothing.
+        """
+        generator = np.random.Generator(self._bits(position, Purpose.COUPLE, 0))
+        uniforms = generator.random(int(tokens.max()) + 1)[tokens]
+        noise: Noise = -np.log(-np.log(np.maximum(uniforms, 2.0**-54)))  # 0 has no logarithm
+        return noise
+
+    def _bits(self, position: int, purpose: Purpose, round_start: int) -> np.random.Philox:
+        return np.random.Philox(
             key=np.array([self.seed & _WORD, self.choice], dtype=np.uint64),
             counter=np.array([0, position, purpose, round_start], dtype=np.uint64),
         )
-        return (int(bits.random_raw()) >> 11) * 2.0**-53
 
 
 def fresh_seed() -> int:

@@ -1,39 +1,74 @@
 """From logits to the distribution a token is drawn from, and drawing it.
 
 Pure functions over one row. Knows nothing of drafts: the same functions make the target's distributions and the
-drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias; then temperature, min-p,
-top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64.
+drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias, grammar; then
+temperature, min-p, top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mtplx.engine.errors import NonFiniteLogitsError
-from mtplx.engine.types import Distribution, Logits, SamplingParams
+from mtplx.engine.errors import EngineError, NonFiniteLogitsError
+from mtplx.engine.randomness import Noise, Tokens
+from mtplx.engine.types import Distribution, Grammar, Logits, SamplingParams
 
 Scores = npt.NDArray[np.float64]  # [V], logits after penalties and bias
 
 
 class TokenHistory:
-    """The tokens of one sequence as the penalties see them."""
+    """The tokens of one sequence as penalties and grammar see them."""
 
-    def __init__(self, prompt: Iterable[int] = ()) -> None:
-        self.seen = set(prompt)
-        self.output_counts: Counter[int] = Counter()
+    def __init__(self, prompt: Iterable[int] = (), grammar: Grammar | None = None) -> None:
+        self._seen = set(prompt)
+        self._output_counts: Counter[int] = Counter()
+        self.grammar = grammar
+
+    @property
+    def seen(self) -> AbstractSet[int]:
+        """The tokens of prompt and output."""
+        return self._seen
+
+    @property
+    def output_counts(self) -> Mapping[int, int]:
+        """How often each token is in the output."""
+        return self._output_counts
 
     def push(self, token: int) -> None:
         """Count `token` as output."""
-        self.seen.add(token)
-        self.output_counts[token] += 1
+        self._count(token)
+        if self.grammar is not None:
+            self.grammar = self.grammar.after(token)
 
-    def copy(self) -> "TokenHistory":
-        other = TokenHistory(self.seen)
-        other.output_counts = self.output_counts.copy()
-        return other
+    def ahead(self) -> "TokenHistory":
+        """This history, to push draft tokens on that may never become output. This one must stay as it is meanwhile."""
+        return _Lookahead(self)
+
+    def _count(self, token: int) -> None:
+        self._seen.add(token)
+        self._output_counts[token] += 1
+
+
+class _Lookahead(TokenHistory):
+    """A history and some tokens more. It copies nothing unless a penalty asks for the sums."""
+
+    def __init__(self, base: TokenHistory) -> None:
+        super().__init__(grammar=base.grammar)
+        self._base = base
+
+    @property
+    def seen(self) -> AbstractSet[int]:
+        return self._base.seen | self._seen
+
+    @property
+    def output_counts(self) -> Mapping[int, int]:
+        counts = Counter(self._base.output_counts)
+        counts.update(self._output_counts)
+        return counts
 
 
 def check_finite(logits: Logits, num_output: int) -> None:
@@ -43,22 +78,28 @@ def check_finite(logits: Logits, num_output: int) -> None:
 
 
 def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Scores:
-    """Logits [V] after penalties and bias.
+    """Logits [V] after penalties, bias and grammar, which leaves -inf where it forbids.
 
     Repetition penalty over prompt and output (Keskar et al., 1909.05858); presence and frequency penalty over the
-    output, as OpenAI defines them.
+    output, as OpenAI defines them. Raises EngineError when the grammar forbids every token.
     """
     scores = np.asarray(logits).astype(np.float64)
-    if params.repetition_penalty != 1.0 and history.seen:
+    if params.repetition_penalty != 1.0:
         seen = np.fromiter(history.seen, dtype=np.int64)
         values = scores[seen]
         scores[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
-    if (params.presence_penalty or params.frequency_penalty) and history.output_counts:
-        tokens = np.fromiter(history.output_counts.keys(), dtype=np.int64)
-        counts = np.fromiter(history.output_counts.values(), dtype=np.float64)
+    if params.presence_penalty or params.frequency_penalty:
+        output_counts = history.output_counts
+        tokens = np.fromiter(output_counts.keys(), dtype=np.int64)
+        counts = np.fromiter(output_counts.values(), dtype=np.float64)
         scores[tokens] -= params.presence_penalty + params.frequency_penalty * counts
     for token, bias in params.logit_bias.items():
         scores[token] += bias
+    if history.grammar is not None:
+        allowed = history.grammar.allowed()
+        if not allowed.any():
+            raise EngineError("the grammar allows no token to follow")
+        scores[~allowed] = -np.inf
     return scores
 
 
@@ -89,6 +130,16 @@ def draw(probabilities: Distribution, uniform: float) -> int:
     cumulative = np.cumsum(probabilities[support])
     index = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
     return int(support[min(index, len(support) - 1)])
+
+
+def draw_coupled(probabilities: Distribution, gumbel: Callable[[Tokens], Noise]) -> int:
+    """argmax(log p + g), a draw from `probabilities` [V] by the Gumbel-max trick; the lowest id among equals.
+
+    `gumbel` maps tokens [n] to independent standard Gumbel numbers [n]. Given the same numbers, two distributions that
+    are alike mostly give the same token (Daliri et al., 2408.07978).
+    """
+    support = np.flatnonzero(probabilities)
+    return int(support[np.argmax(np.log(probabilities[support]) + gumbel(support))])
 
 
 def sample_from_distribution(probs: Any, rng: np.random.Generator | None = None) -> int:

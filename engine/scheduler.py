@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from mtplx.engine.errors import EngineError
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import Completion, FinishReason, Load, Request, SpeculationStats, Update
+from mtplx.engine.types import Completion, FinishReason, Load, Request, SpeculationReport, SpeculationStats, Update
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,11 @@ class Scheduler:
             max_cache_rows=self._max_cache_rows,
         )
 
+    @property
+    def speculation(self) -> SpeculationReport:
+        """What has been learnt of speculation. May be asked from any thread."""
+        return self._speculator.planner.report()
+
     def add(self, request: Request) -> None:
         """Queue a request, which must be within the engine's limits."""
         self._waiting.append(_Waiting(request, time.monotonic()))
@@ -120,7 +125,7 @@ class Scheduler:
         if sequence.num_to_prefill:
             self._speculator.prefill(sequence, min(sequence.num_to_prefill, self._prefill_chunk))
             return None
-        draft = self._speculator.draft(sequence)
+        [draft] = self._speculator.draft([sequence])
         [verdict] = self._speculator.verify([sequence], [draft])
         emission = self._speculator.commit(sequence, draft, verdict)
         completion = None if emission.reason is None else running.completion(emission.reason)

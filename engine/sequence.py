@@ -21,7 +21,7 @@ class Sequence:
         self.cache = cache
         self.text = text
         self.tokens = list(request.prompt)
-        self.history = TokenHistory(request.prompt)
+        self.history = TokenHistory(request.prompt, request.grammar)
         seed = request.sampling.seed
         self.key = RandomKey(fresh_seed() if seed is None else seed, request.choice)
         self.speculation = SpeculationStats.none(request.draft_depth)

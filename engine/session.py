@@ -6,7 +6,7 @@ from numbers import Integral
 from types import TracebackType
 from typing import Self
 
-from mtplx.engine.assembly import default_prefill_chunk, make_speculator
+from mtplx.engine.assembly import default_prefill_chunk, load_draft_model, make_speculator
 from mtplx.engine.errors import InvalidRequestError, StageOrderError
 from mtplx.engine.limits import Limits
 from mtplx.engine.models.loaded import LoadedModel
@@ -14,7 +14,17 @@ from mtplx.engine.models.loading import load_model
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Emission, Speculator
 from mtplx.engine.text.tokenizer import ChatMessage
-from mtplx.engine.types import Draft, Request, SamplingParams, SpeculationStats, Verdict
+from mtplx.engine.types import (
+    AUTO,
+    Acceptance,
+    Depth,
+    Draft,
+    Request,
+    SamplingParams,
+    SpeculationStats,
+    Verdict,
+    usual_acceptance,
+)
 from mtplx.kernels.preparing import prepare_kernels, speed_up
 
 Prompt = str | Sequence[int] | Sequence[ChatMessage]
@@ -22,17 +32,26 @@ Prompt = str | Sequence[int] | Sequence[ChatMessage]
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """What to decode with. `model` is as for `--model`: None for the default one, a path, or a hub id. `threads` is
-    how many the native kernels use on a CPU, for the whole process; None is one for each processor.
+    """What to decode with. `drafter` and `speculative_depth` "auto" leave who drafts, and how many tokens a round, to
+    measured gain; so does a depth of "auto" up to `max_speculative_depth`. `acceptance` None is "rejection", but
+    "coupled" where a seed has to fix the text whatever the engine chooses. `prediction` is text that the output may
+    resemble. `model` is as for `--model`: None for the default one, a path, or a hub id; `draft_model`
+    names the model of the drafter "model" likewise. `threads` is how many the native kernels use on a CPU, for the
+    whole process; None is one for each processor.
 
     Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
     added to their logits. Raises InvalidRequestError, which names the field, for a value that `SamplingParams` refuses.
     """
 
     model: str | None = None
-    speculative_depth: int = 3
-    drafter: str = "ngram"
+    speculative_depth: Depth = AUTO
+    max_speculative_depth: int = 16
+    drafter: str = AUTO
+    acceptance: Acceptance | None = None
+    prediction: str = ""
     self_draft_layers: int | None = None
+    self_draft_bits: int | None = None
+    draft_model: str | None = None
     threads: int | None = None
     native_kernels: bool = True
     max_tokens: int = 256
@@ -56,10 +75,27 @@ class GenerationConfig:
         """How tokens are chosen."""
         return SamplingParams(**{each.name: getattr(self, each.name) for each in fields(SamplingParams)})
 
-    def request(self, prompt: Sequence[int]) -> Request:
+    @property
+    def most_depth(self) -> int:
+        """The most tokens that a round may draft."""
+        depth = self.speculative_depth
+        return depth if isinstance(depth, int) else self.max_speculative_depth
+
+    def request(self, prompt: Sequence[int], prediction: Sequence[int] = ()) -> Request:
         """The request to decode after `prompt`."""
+        sampling, auto_depth = self.sampling(), self.speculative_depth == AUTO
+        usual = usual_acceptance(sampling, is_planned=auto_depth or self.drafter == AUTO)
         return Request(
-            "session", tuple(prompt), self.max_tokens, self.sampling(), self.stop, self.speculative_depth, self.drafter
+            "session",
+            tuple(prompt),
+            self.max_tokens,
+            sampling,
+            self.stop,
+            depth=self.most_depth,
+            drafter=self.drafter,
+            auto_depth=auto_depth,
+            acceptance=self.acceptance or usual,
+            prediction=tuple(prediction),
         )
 
 
@@ -97,7 +133,13 @@ class EngineSession:
         self._loaded = load_model(self.config.model)
         self._prefill_chunk = default_prefill_chunk(kernels)
         speed_up(self._loaded.model, kernels)
-        self._speculator = make_speculator(self._loaded, self_draft_layers=self.config.self_draft_layers)
+        self._speculator = make_speculator(
+            self._loaded,
+            draft=load_draft_model(self.config.draft_model, kernels),
+            self_draft_layers=self.config.self_draft_layers,
+            self_draft_bits=self.config.self_draft_bits,
+            measure_self=self.config.drafter in ("self", AUTO),
+        )
         return self
 
     def __exit__(
@@ -115,7 +157,7 @@ class EngineSession:
     def stats(self) -> SpeculationStats:
         """Of the text begun last: rounds, tokens drafted and accepted, and accepted by position."""
         if self._sequence is None:
-            return SpeculationStats.none(self.config.speculative_depth)
+            return SpeculationStats.none(self.config.most_depth)
         return self._sequence.speculation
 
     @property
@@ -147,9 +189,14 @@ class EngineSession:
 
     # ---- the stages of a round --------------------------------------------------------------------------------
 
-    def begin(self, prompt: Prompt) -> None:
-        """Forward the prompt, all but its last token, which the first round takes as pending."""
-        request = self.config.request(self._tokens(prompt))
+    def begin(self, prompt: Prompt, config: GenerationConfig | None = None) -> None:
+        """Forward the prompt, all but its last token, which the first round takes as pending.
+
+        `config` is how to decode this text, if not as the session does; model, kernels and threads stay the session's.
+        """
+        config = config or self.config
+        prediction = self.model.tokenizer.encode(_unicode(config.prediction), add_special_tokens=False)
+        request = config.request(self._tokens(prompt), prediction)
         speculator = self._open_speculator()
         context_length = self.model.context_length
         Limits(
@@ -166,7 +213,7 @@ class EngineSession:
         self.rollback_speculative()
         if self._begun().reason is not None:
             raise StageOrderError("the text has ended; call begin(prompt) for another")
-        self._draft = self._open_speculator().draft(self._begun())
+        [self._draft] = self._open_speculator().draft([self._begun()])
         return self._draft
 
     def verify(self) -> Verdict:

@@ -1,22 +1,25 @@
 """The round: draft, verify, commit. One forward of the target for each.
 
-Knows how a draft becomes output and what the cache keeps. Knows no queue, no clock and no other sequences' fairness.
+Knows how a draft becomes output and what the cache keeps, and takes the time of its stages. Knows no queue and no
+other sequences' fairness. Who drafts how much is the planner's choice.
 """
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mtplx.engine.acceptance import walk_greedy, walk_rejection
+from mtplx.engine.acceptance import walk_block, walk_coupled, walk_greedy, walk_rejection
 from mtplx.engine.drafters.base import Drafter
 from mtplx.engine.models.target import Rows, Target
+from mtplx.engine.planning import Plan, Planner
 from mtplx.engine.randomness import Purpose
 from mtplx.engine.sampling import Scores, adjust, check_finite, distribution, most_likely
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.text.stream import TextStream
 from mtplx.engine.text.tokenizer import Tokenizer
-from mtplx.engine.types import Distribution, Draft, FinishReason, Logits, Request, RoundRecord, Verdict
+from mtplx.engine.types import PLAIN, Distribution, Draft, FinishReason, Logits, Request, RoundRecord, Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ class Speculator:
     def __init__(self, target: Target, drafters: Mapping[str, Drafter], tokenizer: Tokenizer) -> None:
         self.target = target
         self.drafters = drafters
+        self.planner = Planner(tuple(drafters))
         self._tokenizer = tokenizer
         self._failed_before: set[str] = set()
 
@@ -58,16 +62,37 @@ class Speculator:
         self.target.forward([Rows(sequence.cache, sequence.tokens[start : start + num_rows], 0)])
         sequence.cache.commit(num_rows)
 
-    def draft(self, sequence: DecodedSequence) -> Draft:
-        """The request's drafter's guess; empty where it asks for none, or where its drafter fails."""
-        drafter = self.drafters.get(sequence.request.drafter)
-        if drafter is None or sequence.max_depth <= 0:
-            return Draft()
-        try:
-            return drafter.propose([sequence], [sequence.max_depth])[0]
-        except Exception:
-            self._log_failure(drafter)
-            return Draft(failed=True)
+    def draft(self, sequences: Sequence[DecodedSequence]) -> list[Draft]:
+        """Guesses at how each sequence goes on, each drafter being asked once for all who want it.
+
+        A draft is empty where none is asked for, where the drafter has none, and where it fails.
+        """
+        plans, seconds = [], []
+        for sequence in sequences:
+            started_at_s = time.perf_counter()
+            plans.append(self._plan(sequence))
+            seconds.append(time.perf_counter() - started_at_s)
+        drafts = [Draft(drafter=plan.drafter, depth=plan.depth, failed=plan.failed) for plan in plans]
+        for name, drafter in self.drafters.items():
+            asking = [index for index, plan in enumerate(plans) if name in plan.asks]
+            if not asking:
+                continue
+            started_at_s = time.perf_counter()
+            proposals = self._propose(drafter, [sequences[i] for i in asking], [plans[i].asks[name] for i in asking])
+            elapsed_s = time.perf_counter() - started_at_s
+            for index, proposal in zip(asking, proposals, strict=True):
+                plan, sequence = plans[index], sequences[index]
+                seconds[index] += elapsed_s
+                if proposal.failed:
+                    if plan.drafter in (PLAIN, name):
+                        drafts[index] = Draft(failed=True, drafter=name, depth=plan.depth)
+                    continue
+                self.planner.drafted(
+                    sequence, name, proposal.tokens, num_asked=plan.asks[name], seconds=elapsed_s / len(asking)
+                )
+                if plan.drafter == name:
+                    drafts[index] = _cut(proposal, plan)
+        return [replace(draft, seconds=elapsed_s) for draft, elapsed_s in zip(drafts, seconds, strict=True)]
 
     def verify(self, sequences: Sequence[DecodedSequence], drafts: Sequence[Draft]) -> list[Verdict]:
         """One forward over pending tokens and drafts, and what it makes of each draft."""
@@ -75,8 +100,13 @@ class Speculator:
             Rows(sequence.cache, [sequence.tokens[-1], *draft.tokens], len(draft) + 1)
             for sequence, draft in zip(sequences, drafts, strict=True)
         ]
+        started_at_s = time.perf_counter()
         logits = self.target.forward(batch)
-        return [judge(*each) for each in zip(sequences, drafts, logits, strict=True)]
+        verdicts = [judge(*each) for each in zip(sequences, drafts, logits, strict=True)]
+        elapsed_s = time.perf_counter() - started_at_s
+        if len(batch) == 1:
+            self.planner.verified(sequences[0], len(batch[0].tokens), elapsed_s)
+        return [replace(verdict, seconds=elapsed_s) for verdict in verdicts]
 
     def commit(self, sequence: DecodedSequence, draft: Draft, verdict: Verdict) -> Emission:
         """Make the accepted run output, cut where the text ends; keep its rows and forget the others."""
@@ -85,8 +115,11 @@ class Speculator:
         sequence.cache.commit(len(pieces))
         num_accepted = min(verdict.num_accepted, len(pieces))
         failed = draft.failed or not self._observe(Outcome(sequence, draft, num_accepted))
-        record = RoundRecord(sequence.request.drafter, len(draft), num_accepted, failed)
+        record = RoundRecord(
+            draft.drafter, len(draft), num_accepted, failed, draft.depth, draft.seconds, verdict.seconds
+        )
         sequence.speculation = sequence.speculation.after(record)
+        self.planner.committed(sequence, record, num_emitted=len(pieces))
         return Emission(tuple(sequence.tokens[-len(pieces) :]), tuple(pieces), record, sequence.reason)
 
     def _emit(self, sequence: DecodedSequence, run: Sequence[int]) -> list[str]:
@@ -111,13 +144,32 @@ class Speculator:
         """Tell the drafter, if it drafted anything; False when it fails on that."""
         if not len(outcome.draft):
             return True
-        drafter = self.drafters[outcome.sequence.request.drafter]
+        drafter = self.drafters[outcome.draft.drafter]
         try:
             drafter.observe([outcome])
         except Exception:
             self._log_failure(drafter)
             return False
         return True
+
+    def _plan(self, sequence: DecodedSequence) -> Plan:
+        """The planner's choice; a plain round where a drafter fails to say how confident it is."""
+        confidences = {}
+        for name in self.planner.candidates(sequence):
+            try:
+                confidences[name] = self.drafters[name].confidence(sequence)
+            except Exception:
+                self._log_failure(self.drafters[name])
+                return Plan(name, failed=True)
+        return self.planner.plan(sequence, confidences)
+
+    def _propose(self, drafter: Drafter, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
+        """What the drafter proposes, failed drafts if it raises."""
+        try:
+            return drafter.propose(sequences, depths)
+        except Exception:
+            self._log_failure(drafter)
+            return [Draft(failed=True)] * len(sequences)
 
     def _log_failure(self, drafter: Drafter) -> None:
         """Log the exception being handled, unless this drafter has failed before."""
@@ -126,17 +178,23 @@ class Speculator:
             self._failed_before.add(drafter.name)
 
 
+def _cut(proposal: Draft, plan: Plan) -> Draft:
+    """As much of a proposal as is to be verified."""
+    distributions = proposal.distributions and proposal.distributions[: plan.depth]
+    return Draft(proposal.tokens[: plan.depth], distributions, drafter=plan.drafter, depth=plan.depth)
+
+
 def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
     """What the target, by its logits [K + 1, V] after each row, makes of the draft.
 
     Raises NonFiniteLogitsError for a row that no token can be chosen from.
     """
     params, key = sequence.request.sampling, sequence.key
-    history = sequence.history.copy()
+    history = sequence.history.ahead()
     start = sequence.num_output
 
     def scores(position: int) -> Scores:
-        # The walk asks for position i once it has accepted i draft tokens: penalties advance with it.
+        # Walks ask for positions in order, and for none after a token that cannot be: processors advance with them.
         if position > 0:
             history.push(draft.tokens[position - 1])
         check_finite(logits[position], start + position)
@@ -147,9 +205,13 @@ def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
 
     if params.greedy:
         return walk_greedy(lambda position: most_likely(scores(position)), draft)
-    return walk_rejection(
+    if sequence.request.acceptance == "coupled":
+        return walk_coupled(target_distribution, draft, lambda position, tokens: key.gumbel(start + position, tokens))
+    walk = walk_block if sequence.request.acceptance == "block" else walk_rejection
+    return walk(
         target_distribution,
         draft,
-        accept=lambda position: key.uniform(start + position, Purpose.ACCEPT),
+        # Counted by the round too: `block` decides on positions past those it keeps, which the next round judges anew.
+        accept=lambda position: key.uniform(start + position, Purpose.ACCEPT, start),
         emit=lambda position: key.uniform(start + position, Purpose.EMIT),
     )

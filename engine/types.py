@@ -6,7 +6,7 @@ Everything here is immutable, and what crosses to the server holds only ints, fl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,12 @@ Logits: TypeAlias = npt.NDArray[np.float32]  # [V], or [T, V] where said so
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
+Acceptance = Literal["rejection", "block", "coupled"]
+
 PLAIN = "none"  # the drafter's name that asks for no drafts
+AUTO: Literal["auto"] = "auto"  # the one that leaves it to the engine who drafts
+
+Depth: TypeAlias = int | Literal["auto"]
 
 _RANGES: Mapping[str, tuple[float, float]] = {
     "temperature": (0, 2),
@@ -67,9 +72,26 @@ class SamplingParams:
         return self.temperature == 0.0
 
 
+class Grammar(Protocol):
+    """Which tokens may come next. A value: `after` gives another one, so that rolling back is to forget it."""
+
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """[V]; at least one is True, the end-of-text tokens where the text may end."""
+        ...
+
+    def after(self, token: int) -> Self:
+        """The grammar once `token`, which was allowed, has been emitted."""
+        ...
+
+
 @dataclass(frozen=True)
 class Request:
-    """One choice to be decoded. `prompt` holds at least one token; `depth` 0 or drafter "none" is plain decoding."""
+    """One choice to be decoded. `prompt` holds at least one token; `depth` 0 or drafter "none" is plain decoding.
+
+    With `auto_depth` the engine chooses the depth of each round, up to `depth`. `prediction` is text that the output
+    may resemble; `pool` names the shared store of texts to copy from, if any. `acceptance` is the rule by which draft
+    tokens become output, all of which are exact.
+    """
 
     id: str
     prompt: tuple[int, ...]
@@ -79,6 +101,11 @@ class Request:
     depth: int = 0
     drafter: str = PLAIN
     choice: int = 0
+    auto_depth: bool = False
+    acceptance: Acceptance = "rejection"
+    prediction: tuple[int, ...] = ()
+    pool: str | None = None
+    grammar: Grammar | None = None
 
     @property
     def draft_depth(self) -> int:
@@ -86,16 +113,28 @@ class Request:
         return 0 if self.drafter == PLAIN else self.depth
 
 
+def usual_acceptance(sampling: SamplingParams, *, is_planned: bool) -> Acceptance:
+    """The rule of a request that names none, `is_planned` if the engine chooses its drafter or depth.
+
+    The engine chooses by measured times. Under the coupled rule alone a seed fixes the text all the same.
+    """
+    return "coupled" if is_planned and sampling.seed is not None else "rejection"
+
+
 @dataclass(frozen=True)
 class Draft:
     """K proposed tokens, with the distribution each was drawn from; `distributions` None means one-hot.
 
-    `failed` says that the draft is empty because the drafter raised.
+    `failed` says that the draft is empty because the drafter raised. `drafter` is who was asked, `depth` for how many
+    tokens, and `seconds` what all drafting for the round took.
     """
 
     tokens: tuple[int, ...] = ()
     distributions: Sequence[Distribution] | None = None
     failed: bool = False
+    drafter: str = PLAIN
+    depth: int = 0
+    seconds: float = field(default=0.0, compare=False)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -103,23 +142,31 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the target made of a draft: `num_accepted` draft tokens, then one recovered or bonus token."""
+    """What the target made of a draft: `num_accepted` draft tokens, then one recovered or bonus token.
+
+    `seconds` is what forward and judging took, those of other sequences in the same forward included.
+    """
 
     num_accepted: int
     token: int
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
 class RoundRecord:
     """What one round did for one sequence, after stops and limits cut the run: the unit that metrics count.
 
-    `num_accepted` counts the draft tokens that are part of the output.
+    `drafter` is the one that drafted, "none" if none was asked. `num_accepted` counts the draft tokens that are part
+    of the output. The times are of the stages, in seconds; a stage shared with other sequences counts whole.
     """
 
     drafter: str
     num_drafted: int
     num_accepted: int
     draft_failed: bool = False
+    depth: int = 0  # tokens that were asked for
+    draft_s: float = field(default=0.0, compare=False)
+    verify_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -206,3 +253,16 @@ class Load:
     num_waiting: int = 0
     num_cache_rows: int = 0
     max_cache_rows: int = 0
+
+
+@dataclass(frozen=True)
+class SpeculationReport:
+    """What the engine has learnt of speculation from its rounds, in seconds as of now.
+
+    `verify_s` is what a round takes by its number of rows, `draft_s` what a draft token takes by drafter, `survival`
+    the share of a drafter's drafts that survive up to each position, the first one first.
+    """
+
+    verify_s: Mapping[int, float] = field(default_factory=dict)
+    draft_s: Mapping[str, float] = field(default_factory=dict)
+    survival: Mapping[str, tuple[float, ...]] = field(default_factory=dict)

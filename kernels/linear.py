@@ -30,6 +30,12 @@ class TiledWeights:
     def num_inputs(self) -> int:
         return self.scales.shape[1] * self.group_size
 
+    def rows(self) -> mx.array:
+        """The weights as numbers, float32 [N, K]."""
+        words = self.words[:-LANES].reshape(self.scales.shape[0], -1, LANES)
+        packed, scales, biases = (_untiled(each, self.num_outputs) for each in (words, self.scales, self.biases))
+        return mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
+
 
 def reference_quantized_linear(
     x: mx.array, weight: mx.array, scales: mx.array, biases: mx.array, *, bits: int, group_size: int
@@ -69,3 +75,8 @@ def tiled(array: mx.array) -> mx.array:
     """[N, columns] to [tiles, columns, 16], filled up with zeros."""
     padded = mx.pad(array, [(0, -array.shape[0] % LANES), (0, 0)])
     return mx.contiguous(padded.reshape(-1, LANES, array.shape[1]).transpose(0, 2, 1))
+
+
+def _untiled(array: mx.array, num_outputs: int) -> mx.array:
+    """[tiles, columns, 16] to [N, columns]: `tiled` undone."""
+    return array.swapaxes(1, 2).reshape(-1, array.shape[1])[:num_outputs]

@@ -8,13 +8,11 @@ from http import HTTPStatus
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import InvalidRequestError
-from mtplx.engine.types import PLAIN, Request, SamplingParams
+from mtplx.engine.types import AUTO, PLAIN, Depth, Request, SamplingParams, usual_acceptance
 from mtplx.server.bridge import ServedModel
 from mtplx.server.errors import ApiError
 from mtplx.server.excerpts import excerpt
 from mtplx.server.requests import SamplingBody
-
-DEFAULT_DEPTH = 3  # of a request that names a drafter, where the server's own depth is 0
 
 
 def require_name(name: str, model: ServedModel) -> None:
@@ -29,11 +27,13 @@ def admit(
     prompt: Sequence[int],
     *,
     request_id: str,
+    prediction: Sequence[int] = (),
+    pool: str | None = None,
     default_max_tokens: int | None,
     model: ServedModel,
     settings: Settings,
 ) -> Request:
-    """The request that `body` asks for, with a prompt of token ids.
+    """The request that `body` asks for, with prompt and prediction as token ids, and the pool of texts to copy from.
 
     A default of None is all the room that the context leaves; a default that exceeds the room is lowered to it.
     Raises InvalidRequestError, or ContextLengthError if prompt and output do not fit the context, which name the
@@ -41,15 +41,20 @@ def admit(
     """
     room = max(1, model.limits.context_length - len(prompt))
     default = room if default_max_tokens is None else min(default_max_tokens, room)
-    drafter, depth = _speculation(body, model, settings)
+    drafter, depth = _speculation(body, settings)
+    sampling, is_planned = _sampling(body), AUTO in (drafter, depth)
     request = Request(
         id=request_id,
         prompt=tuple(prompt),
         max_tokens=default if body.output_limit is None else body.output_limit,
-        sampling=_sampling(body),
+        sampling=sampling,
         stop=tuple(body.stop),
-        depth=depth,
+        depth=depth if isinstance(depth, int) else settings.max_speculative_depth,
         drafter=drafter,
+        auto_depth=depth == AUTO,
+        acceptance=body.acceptance or settings.acceptance or usual_acceptance(sampling, is_planned=is_planned),
+        prediction=tuple(prediction),
+        pool=pool,
     )
     try:
         model.limits.check(request)
@@ -60,15 +65,15 @@ def admit(
     return request
 
 
-def _speculation(body: SamplingBody, model: ServedModel, settings: Settings) -> tuple[str, int]:
+def _speculation(body: SamplingBody, settings: Settings) -> tuple[str, Depth]:
     """Drafter and depth. A request that asks for one of them means to speculate, whatever the server does by default:
     it gets a usable other one."""
     drafter: str = body.drafter or settings.drafter
     depth = settings.speculative_depth if body.speculative_depth is None else body.speculative_depth
     if body.drafter is None and body.speculative_depth and drafter == PLAIN:
-        drafter = model.limits.drafters[0]
+        drafter = AUTO
     if body.drafter is not None and body.speculative_depth is None and depth == 0:
-        depth = min(DEFAULT_DEPTH, model.limits.max_depth)
+        depth = AUTO
     return drafter, depth
 
 

@@ -18,7 +18,7 @@ from mtplx.configs.settings import Settings
 from mtplx.engine.errors import EngineUnavailableError
 from mtplx.engine.limits import Limits
 from mtplx.engine.loop import EngineLoop, LoopStatus, Stepper
-from mtplx.engine.types import Request, Update
+from mtplx.engine.types import Request, SpeculationReport, Update
 from mtplx.kernels.report import KernelReport
 from mtplx.server.metrics import Metrics, Timeline
 from mtplx.server.versions import versions
@@ -106,6 +106,7 @@ class AsyncEngine:
         self._open: dict[str, _Open] = {}
         self._stopping = asyncio.Event()
         self._ready: tuple[ServedModel, Metrics] | None = None
+        self._stepper: Stepper | None = None
 
     def start(self) -> None:
         """Begin to load, without waiting for it."""
@@ -153,6 +154,11 @@ class AsyncEngine:
     def metrics(self) -> Metrics | None:
         return self._ready and self._ready[1]
 
+    @property
+    def speculation(self) -> SpeculationReport | None:
+        """What has been learnt of speculation, once there is a model."""
+        return None if self._stepper is None else self._stepper.speculation
+
     def require_model(self) -> ServedModel:
         """The model to serve a request with. Raises EngineUnavailableError unless the engine takes requests."""
         self._loop.require_ok()
@@ -175,7 +181,14 @@ class AsyncEngine:
         model = ServedModel(
             name, int(time.time()), _fingerprint(engine), loaded, engine.limits, engine.way, engine.kernels
         )
-        metrics = Metrics(self.settings.metrics_namespace, name, engine.limits, load=lambda: self._loop.status.load)
+        self._stepper = engine.stepper
+        metrics = Metrics(
+            self.settings.metrics_namespace,
+            name,
+            engine.limits,
+            load=lambda: self._loop.status.load,
+            speculation=lambda: engine.stepper.speculation,
+        )
         self._ready = model, metrics
         if not engine.kernels.is_slow:  # which is said where it is found
             logger.info("kernels: %s", engine.kernels)

@@ -9,11 +9,13 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import get_args
+from types import NoneType
+from typing import Any, get_args
 
 import mtplx
 from mtplx.configs.settings import Settings, SettingsError, load_settings, preset_names
 from mtplx.engine.errors import EngineError, InvalidRequestError
+from mtplx.server.bench.options import add_bench_flags, bench_options
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -22,10 +24,16 @@ _GENERATE_SETTINGS = (
     "model",
     "drafter",
     "speculative_depth",
+    "max_speculative_depth",
+    "acceptance",
     "self_draft_layers",
+    "self_draft_bits",
+    "draft_model",
     "threads",
     "native_kernels",
 )
+_CELLS = ("drafter", "speculative_depth", "max_speculative_depth", "acceptance")  # a bench has its own words for them
+_BENCH_SETTINGS = tuple(name for name in _GENERATE_SETTINGS if name not in _CELLS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="serve OpenAI's API over HTTP", epilog=_about_settings()))
     _add_generate(commands.add_parser("generate", help="write one text to the terminal", epilog=_about_settings()))
+    _add_bench(commands.add_parser("bench", help="measure how much faster drafters decode", epilog=_about_settings()))
     models = commands.add_parser("models", help="list the models on this machine, and the kernels")
     models.set_defaults(run=_models)
     return parser
@@ -87,6 +96,12 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_generate)
 
 
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    add_bench_flags(parser)
+    _add_settings(parser, _BENCH_SETTINGS)
+    parser.set_defaults(run=_bench)
+
+
 def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
     """A flag for each setting. It has no default here: one not given leaves the word to environment and preset."""
     group = parser.add_argument_group("settings")
@@ -103,11 +118,11 @@ def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None
 
 
 def _metavar(annotation: object) -> str:
-    kinds = {int: "N", float: "X", bool: "{true,false}"}
-    options = get_args(annotation)
+    kinds: dict[object, str] = {int: "N", float: "X", bool: "{true,false}"}
+    options = [option for option in get_args(annotation) if option is not NoneType]
     if options and all(isinstance(option, str) for option in options):
         return "{" + ",".join(options) + "}"
-    return next((kinds[kind] for kind in (annotation, *options) if isinstance(kind, type) and kind in kinds), "TEXT")
+    return "|".join(map(_metavar, options)) or kinds.get(annotation, "TEXT")
 
 
 def _about_settings() -> str:
@@ -138,8 +153,12 @@ def _generate(chosen: argparse.Namespace) -> None:
     config = GenerationConfig(
         model=settings.model,
         speculative_depth=settings.speculative_depth,
+        max_speculative_depth=settings.max_speculative_depth,
+        acceptance=settings.acceptance,
         drafter=settings.drafter,
         self_draft_layers=settings.self_draft_layers,
+        self_draft_bits=settings.self_draft_bits,
+        draft_model=settings.draft_model,
         threads=settings.threads,
         native_kernels=settings.native_kernels,
         max_tokens=chosen.max_tokens,
@@ -148,6 +167,16 @@ def _generate(chosen: argparse.Namespace) -> None:
         seed=chosen.seed,
     )
     generate(config, _prompt(chosen), chat=chosen.chat, show_drafts=chosen.show_drafts)
+
+
+def _bench(chosen: argparse.Namespace) -> None:
+    settings = _settings(chosen)
+    logging.basicConfig(level=logging.WARNING, format="mtplx: %(message)s")
+    from mtplx.engine.session import GenerationConfig
+    from mtplx.server.bench.command import bench
+
+    config: dict[str, Any] = {name: getattr(settings, name) for name in _BENCH_SETTINGS if name != "preset"}
+    bench(bench_options(chosen), GenerationConfig(**config))
 
 
 def _prompt(chosen: argparse.Namespace) -> str:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 import fastapi
 from fastapi.responses import JSONResponse
 
+from mtplx.engine.types import SpeculationReport
 from mtplx.server.dependencies import Engine
 from mtplx.server.metrics import Metrics
 from mtplx.server.versions import versions
@@ -31,6 +32,7 @@ async def health(engine: Engine) -> JSONResponse:
         },
         "kernels": model and asdict(model.kernels),
         "load": asdict(status.load),
+        "speculation": engine.speculation and _speculation(engine.speculation),
         "versions": versions(),
     }
     return JSONResponse(content, HTTPStatus.OK if status.state == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
@@ -42,3 +44,14 @@ async def metrics(engine: Engine) -> fastapi.Response:
     if engine.metrics is None:
         return fastapi.Response(media_type=Metrics.CONTENT_TYPE)
     return fastapi.Response(engine.metrics.render(), media_type=Metrics.CONTENT_TYPE)
+
+
+def _speculation(report: SpeculationReport) -> dict[str, object]:
+    """What a round takes by its number of rows and a draft token by drafter, and how far drafts survive."""
+    return {
+        "verify_ms": {str(rows): round(1e3 * seconds, 3) for rows, seconds in report.verify_s.items()},
+        "draft_ms": {drafter: round(1e3 * seconds, 3) for drafter, seconds in report.draft_s.items()},
+        "survival": {
+            drafter: [round(share, 3) for share in shares] for drafter, shares in report.survival.items() if shares
+        },
+    }

@@ -3,14 +3,14 @@
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.limits import Limits
-from mtplx.engine.types import PLAIN
+from mtplx.engine.types import AUTO, PLAIN
 from mtplx.server.bridge import LoadedEngine
 
 
 def load_engine(settings: Settings) -> LoadedEngine:
     """Load the model and make its scheduler. Raises ModelLoadError."""
     # Imported here, for these bring in MLX and take longer than starting to listen.
-    from mtplx.engine.assembly import default_prefill_chunk, make_speculator
+    from mtplx.engine.assembly import default_prefill_chunk, load_draft_model, make_speculator
     from mtplx.engine.models.loading import load_model
     from mtplx.engine.models.running import is_fused
     from mtplx.engine.scheduler import Scheduler
@@ -19,9 +19,16 @@ def load_engine(settings: Settings) -> LoadedEngine:
     kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads)
     model = load_model(settings.model)
     kernels = speed_up(model.model, kernels)
-    speculator = make_speculator(model, self_draft_layers=settings.self_draft_layers)
+    speculator = make_speculator(
+        model,
+        draft=load_draft_model(settings.draft_model, kernels),
+        self_draft_layers=settings.self_draft_layers,
+        self_draft_bits=settings.self_draft_bits,
+        measure_self=settings.drafter in ("self", AUTO),
+        ngram_pool_tokens=settings.ngram_pool_tokens,
+    )
     kernels = kernels.with_decoder(fused=is_fused(speculator.target))
-    if settings.drafter not in (PLAIN, *speculator.drafters):
+    if settings.drafter not in (AUTO, PLAIN, *speculator.drafters):
         raise ModelLoadError(f"the drafter {settings.drafter!r} is not available for {model.id}; choose another")
     scheduler = Scheduler(
         speculator,

@@ -13,7 +13,7 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 
 from mtplx.engine.limits import Limits
-from mtplx.engine.types import Completion, FinishReason, Load, RoundRecord, Update
+from mtplx.engine.types import Completion, FinishReason, Load, RoundRecord, SpeculationReport, Update
 
 _FIRST_TOKEN_BUCKETS_S = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -52,12 +52,20 @@ class Metrics:
     """The metrics of one served model, to be used from one thread.
 
     Tokens and drafts count when they come, a prompt once it has been processed, which its first token tells, and what
-    describes a whole request when it ends. `load` is asked whenever the metrics are rendered.
+    describes a whole request when it ends. `load` and `speculation` are asked whenever the metrics are rendered.
     """
 
     CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(self, namespace: str, model_name: str, limits: Limits, load: Callable[[], Load]) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        model_name: str,
+        limits: Limits,
+        load: Callable[[], Load],
+        speculation: Callable[[], SpeculationReport],
+    ) -> None:
+        self._speculation = speculation
         self._registry = _Registry()
         self._namespace = namespace
         self._model_name = model_name
@@ -70,6 +78,8 @@ class Metrics:
         """Count one update that came at `at_s`, and move its request's timeline on."""
         if update.token_ids:
             self._observe_tokens(timeline, len(update.token_ids), at_s)
+        if update.round is not None:
+            self._planned_depth.observe(update.round.depth)
         if update.round is not None and update.round.num_drafted:
             self._observe_draft(update.round)
         if update.round is not None and update.round.draft_failed:
@@ -79,6 +89,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """The exposition in Prometheus's text format, the one in which names may have a colon everywhere."""
+        self._set_learnt(self._speculation())
         return generate_latest(self._registry)
 
     # ---- observing --------------------------------------------------------------------------------------------
@@ -110,6 +121,15 @@ class Metrics:
         self._queue_time.observe(completion.queue_time_s)
         self._request_prompt.observe(completion.num_prompt_tokens)
         self._request_generation.observe(completion.num_output_tokens)
+
+    def _set_learnt(self, report: SpeculationReport) -> None:
+        for rows, seconds in report.verify_s.items():
+            self._verify_time.labels(self._model_name, str(rows)).set(seconds)
+        for drafter, seconds in report.draft_s.items():
+            self._draft_time.labels(self._model_name, drafter).set(seconds)
+        for drafter, shares in report.survival.items():
+            for position, share in enumerate(shares):
+                self._survival.labels(self._model_name, drafter, str(position)).set(share)
 
     # ---- making -----------------------------------------------------------------------------------------------
 
@@ -169,6 +189,18 @@ class Metrics:
             "spec_decode_draft_acceptance_rate",
             f"Accepted share of the tokens of the last {_WINDOW_DRAFTS} drafts.",
             "drafter",
+        )
+        self._planned_depth = self._histogram(
+            "spec_decode_planned_depth", "Tokens that a round was to draft.", range(limits.max_depth + 1)
+        )
+        self._verify_time = self._gauge(
+            "spec_decode_verify_seconds", "Usual time of a round by its number of rows, as of now.", "rows"
+        )
+        self._draft_time = self._gauge(
+            "spec_decode_draft_token_seconds", "Usual time to draft a token, as of now.", "drafter"
+        )
+        self._survival = self._gauge(
+            "spec_decode_survival", "Share of drafts that survive up to a position.", "drafter", "position"
         )
         for drafter in limits.drafters:  # a counter that is there from the start has a rate from the start
             for counter in (self._drafts, self._draft_tokens, self._accepted_tokens, self._failed_drafts):

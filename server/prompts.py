@@ -35,12 +35,23 @@ async def encode_chat(model: ServedModel, messages: Sequence[ChatMessage]) -> li
     return await _encode(sum(len(message["content"]) for message in messages), encode)
 
 
+async def encode_prediction(model: ServedModel, text: str) -> list[int]:
+    """Tokens of text that the output may resemble, none for none. Raises ContextLengthError likewise."""
+
+    def encode() -> list[int]:
+        _check_fits(model, text, "prediction")
+        return model.loaded.tokenizer.encode(text, add_special_tokens=False)
+
+    return await _encode(len(text), encode) if text else []
+
+
 def _check_fits(model: ServedModel, text: str, field: str) -> None:
     """Refuse without tokenizing what would take long to tokenize and then not fit."""
+    kind = "prediction" if field == "prediction" else "prompt"
     num_tokens, most = model.loaded.tokenizer.fewest_tokens(text), model.limits.context_length
     if num_tokens >= most:
         raise ContextLengthError(
-            f"This model's maximum context length is {most} tokens, of which output needs at least one, but the prompt "
+            f"This model's maximum context length is {most} tokens, of which output needs at least one, but the {kind} "
             f"alone has {num_tokens} or more; shorten it",
             field=field,
         )

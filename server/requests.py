@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from mtplx.configs.settings import DrafterName
+from mtplx.configs.settings import AcceptanceName, DrafterName
 from mtplx.server.excerpts import excerpt, listing
 
 MAX_STOPS = 4
@@ -100,6 +100,32 @@ def _read_part(part: object, at: str) -> str:
     return text
 
 
+def _read_prediction(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, Mapping):
+        raise _invalid("must be an object", "invalid_type")
+    if value.get("type") != "content":
+        raise _invalid('only predictions of type "content" are supported', "unsupported_value", at=".type")
+    _refuse_unknown(value, ("type", "content"))
+    content = value.get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise _invalid("must be a string or a list of text parts", "invalid_type", at=".content")
+    return "".join(_read_part(part, f".content[{index}]") for index, part in enumerate(content))
+
+
+def _read_depth(value: object) -> object:
+    if value is None or value == "auto":
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _invalid('must be "auto" or a whole number', "invalid_type")
+    if not 0 <= value < _END_OF_INTEGERS:
+        raise _invalid("is out of range")
+    return value
+
+
 def _is_empty(value: object) -> object:
     if value not in (None, [], {}):
         raise _invalid("is not supported by this server", "unsupported_parameter")
@@ -153,14 +179,23 @@ class SamplingBody(_Body):
     logit_bias: Annotated[dict[int, float], BeforeValidator(_read_bias)] = Field(default_factory=dict)
     stop: Annotated[list[str], BeforeValidator(_read_stops)] = Field(default_factory=list)
     seed: int | None = None
-    speculative_depth: Natural | None = Field(
+    speculative_depth: Annotated[int | Literal["auto"] | None, BeforeValidator(_read_depth)] = Field(
         None,
-        description="Tokens to draft a round; 0 decodes plainly. With a depth above 0 and no drafter, the server's own "
-        "drafter drafts, or the first it has if its own is none.",
+        description="Tokens to draft a round; 0 decodes plainly, auto chooses by measured gain. With a depth and no "
+        "drafter, the server's own drafter drafts, or auto if its own is none.",
     )
     drafter: DrafterName | None = Field(
         None,
-        description="Who drafts. With a drafter and no depth, the depth is the server's own, or 3 if that is 0.",
+        description="Who drafts; auto chooses by measured gain. With a drafter and no depth, the depth is the server's "
+        "own, or auto if that is 0.",
+    )
+    acceptance: AcceptanceName | None = Field(
+        None,
+        description="How drafts are accepted; all are exact. Under coupled, a seed fixes the text whatever is drafted. "
+        "If neither request nor server says, it is rejection, but coupled with a seed where drafter or depth are auto.",
+    )
+    prediction: Annotated[str, BeforeValidator(_read_prediction)] = Field(
+        "", description="Text that the output may resemble, to draft from, as OpenAI has it."
     )
     user: str | None = None  # accepted: changes nothing
 
@@ -219,7 +254,6 @@ class ChatBody(SamplingBody):
         "logprobs": (False,),
         "modalities": (["text"],),
         "moderation": (),
-        "prediction": (),
         "reasoning_effort": (),
         "response_format": ({"type": "text"},),
         "tool_choice": ("none", "auto"),

@@ -1,5 +1,6 @@
 """One completion request, from its validated body to its response, the same way for both endpoints."""
 
+import hashlib
 import time
 from collections.abc import Sequence
 
@@ -7,6 +8,7 @@ import fastapi
 
 from mtplx.server.admission import admit
 from mtplx.server.bridge import AsyncEngine, ServedModel
+from mtplx.server.prompts import encode_prediction
 from mtplx.server.replies import ReplyFormat, ReplyWriter, new_id, streamed_reply, whole_reply
 from mtplx.server.requests import SamplingBody
 
@@ -27,6 +29,8 @@ async def serve(
         body,
         prompt,
         request_id=writer.id,
+        prediction=await encode_prediction(model, body.prediction),
+        pool=_pool(request) if engine.settings.ngram_pool_tokens else None,
         default_max_tokens=default_max_tokens,
         model=model,
         settings=engine.settings,
@@ -35,3 +39,8 @@ async def serve(
     if body.stream:
         return streamed_reply(stream, writer, include_usage=body.include_usage)
     return await whole_reply(request, stream, writer)
+
+
+def _pool(request: fastapi.Request) -> str:
+    """Whose texts the request may copy from: those of the same API key, whose hash says so without keeping it."""
+    return hashlib.sha256(request.headers.get("authorization", "").encode()).hexdigest()

@@ -74,6 +74,9 @@ class ByteTokenizer:
 
     eos_token_ids = frozenset({EOS})
 
+    def vocabulary(self) -> dict[int, str]:
+        return {byte: chr(byte) for byte in range(256)} | {EOS: "<end>"}
+
     def fewest_tokens(self, text: str) -> int:
         return len(text.encode())
 

@@ -7,7 +7,8 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from mtplx.engine.models.loading import load_model
-from tests.tiny_models import CONFIGS, tiny_model_folder
+from tests.tiny_configs import CONFIGS
+from tests.tiny_models import tiny_model_folder
 
 PROMPT = [(5 + 37 * place) % 250 for place in range(30)]
 

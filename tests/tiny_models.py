@@ -15,90 +15,15 @@ from mlx.utils import tree_flatten
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from mtplx.engine.text.token_bytes import byte_alphabet
+from tests.tiny_configs import CONFIGS
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 EOS = SPECIAL_TOKENS.index("<|im_end|>")
 MERGES = (("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("a", "n"), ("an", "d"), ("Ġ", "a"), ("e", "r"))
-VOCAB_SIZE = 256 + len(MERGES) + len(SPECIAL_TOKENS) + 29  # 296: a few rows more than tokens, as real models have
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-
-TRANSFORMER = {
-    "hidden_size": 48,
-    "intermediate_size": 96,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "num_hidden_layers": 3,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "vocab_size": VOCAB_SIZE,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-}
-CONFIGS: dict[str, dict[str, Any]] = {
-    "llama": TRANSFORMER,
-    "qwen3": TRANSFORMER,
-    "gemma3_text": TRANSFORMER
-    | {"num_hidden_layers": 6, "sliding_window": 8, "sliding_window_pattern": 3, "query_pre_attn_scalar": 16},
-    "gemma3n": {
-        "text_config": TRANSFORMER
-        | {
-            "model_type": "gemma3n_text",
-            "num_hidden_layers": 6,
-            "num_kv_shared_layers": 2,
-            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
-            "sliding_window": 8,
-            "rope_local_base_freq": 10000.0,
-            "vocab_size_per_layer_input": VOCAB_SIZE,
-            "hidden_size_per_layer_input": 8,
-            "final_logit_softcapping": 30.0,
-            "activation_sparsity_pattern": [0.5] + [0.0] * 5,
-            "altup_num_inputs": 2,
-            "altup_coef_clip": 120.0,
-            "altup_correct_scale": True,
-            "altup_active_idx": 0,
-            "laurel_rank": 4,
-        }
-    },
-    "mamba2": {
-        "num_heads": 4,
-        "head_dim": 16,
-        "vocab_size": VOCAB_SIZE,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "state_size": 16,
-        "num_hidden_layers": 3,
-        "layer_norm_epsilon": 1e-5,
-        "conv_kernel": 4,
-        "n_groups": 1,
-        "use_bias": False,
-        "use_conv_bias": True,
-        "tie_word_embeddings": False,
-        "time_step_limit": [0.001, 100.0],
-        "time_step_rank": "auto",
-        "max_position_embeddings": 512,
-    },
-    "qwen3_next": TRANSFORMER
-    | {
-        "num_hidden_layers": 4,
-        "full_attention_interval": 2,
-        "linear_num_value_heads": 4,
-        "linear_num_key_heads": 2,
-        "linear_key_head_dim": 16,
-        "linear_value_head_dim": 16,
-        "linear_conv_kernel_dim": 4,
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "decoder_sparse_step": 1,
-        "shared_expert_intermediate_size": 32,
-        "mlp_only_layers": [],
-        "moe_intermediate_size": 32,
-        "partial_rotary_factor": 0.5,
-    },
-}
 
 
 def tiny_model_folder(folder: Path, model_type: str, config: Mapping[str, Any] | None = None, *, seed: int = 0) -> Path:
@@ -135,7 +60,7 @@ def random_weights(model: nn.Module, seed: int) -> dict[str, mx.array]:
         # A large embedding that is the head too answers each token with itself; the logits keep their size.
         if tied and name.endswith("embed_tokens.weight"):
             weights[name] *= 0.1
-        elif tied and name.endswith("model.norm.weight"):
+        elif tied and name.endswith(("model.norm.weight", "model.embedding_norm.weight")):
             weights[name] *= 10.0
     return weights
 

@@ -15,11 +15,21 @@ if TYPE_CHECKING:  # generate_draft is public and works on arrays alone: it must
     from mtplx.engine.sequence import Sequence as DecodedSequence
 
 
+MAX_CONFIDENCE = 7
+
+
 class Drafter(Protocol):
     """Proposes tokens. It may raise: that costs speed and is counted, but never changes output."""
 
     @property
     def name(self) -> str: ...
+
+    def confidence(self, sequence: DecodedSequence) -> int:
+        """How good a draft would be now: 0, or up to MAX_CONFIDENCE where the drafter can tell more.
+
+        Drafts of one confidence are expected to survive alike; what that means is measured, not declared.
+        """
+        ...
 
     def propose(self, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
         """A draft for each sequence, at most as long as its depth (at least 1), perhaps empty.

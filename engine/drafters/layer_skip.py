@@ -1,65 +1,64 @@
-"""The `self` drafter: the target's first layers, its final norm and its output head, sharing all weights.
+"""A model without some of its middle layers, sharing all weights.
 
-Early exit as in LayerSkip (Elhoushi et al., 2404.16710), without training for it. Knows how mlx-lm's models hold
-their layers; knows no particular model.
+Skipping layers in the middle keeps far more of what a model says than leaving it early, when it is not trained for
+either (Zhang et al., "Draft & Verify", 2309.08168). Knows how mlx-lm's models hold their layers; knows no particular
+model, and does not know whether what is left is any good.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from mtplx.engine.drafters.model import ModelDrafter
-from mtplx.engine.models.running import by_rows, run_a_round
-from mtplx.engine.models.sequential_target import SequentialTarget
-from mtplx.engine.models.target import Target
+# Where the skipped run ends, as a part of the depth: layers about there are the most alike.
+USUAL_END = Fraction(2, 3)
 
 
-class NoSelfDrafterError(Exception):
-    """Why a model cannot be cut to its first layers, in words for a person."""
+class CannotSkipError(Exception):
+    """Why a model cannot do without some of its layers, in words for a person."""
 
 
-def self_drafter(model: nn.Module, target: Target, num_layers: int | None = None) -> ModelDrafter:
-    """Drafts with the first `num_layers` of `model`, by default a quarter, run the way `target` runs it.
+def skipped_run(model: nn.Module, num_kept: int, end: Fraction = USUAL_END) -> range:
+    """The layers to skip so that about `num_kept` are left, which is at least 1; the run ends about at `end`.
 
-    Raises NoSelfDrafterError when the model cannot be cut so.
+    mlx-lm's models look at fixed layers for their masks, and count layers to tell of what kind each is. So the kinds of
+    what is left must follow each other as they would in a shorter model, none of them missing: where layers of several
+    kinds take turns, the run that comes nearest is taken; none, if every layer is needed. Raises CannotSkipError if the
+    layers cannot be told apart.
     """
     total = len(model.layers)
-    chosen = max(1, total // 4) if num_layers is None else num_layers
-    if not 1 <= chosen <= total:
-        raise NoSelfDrafterError(f"{chosen} layers are asked of a model that has {total}")
-    shallow, num_kept = first_layers(model, chosen)
-
-    def layer_caches() -> list[Any]:
-        return make_prompt_cache(model)[:num_kept]
-
-    cut: Target
-    try:
-        cut = by_rows(shallow, layer_caches()) if target.way == "rows" else SequentialTarget(shallow, layer_caches)
-        run_a_round(cut)
-    except Exception as error:  # models fail in their own ways when layers are missing
-        raise NoSelfDrafterError(f"its first {num_kept} layers do not run alone ({error})") from error
-    return ModelDrafter("self", cut)
-
-
-def first_layers(model: nn.Module, num_layers: int) -> tuple[nn.Module, int]:
-    """A model of the first `num_layers` layers, sharing the rest with `model`, and how many layers it kept.
-
-    Models look at one layer of each kind for its mask, so enough layers are kept to hold every kind.
-    """
+    if num_kept == total:
+        return range(0)
     kinds = [_kind(cache) for cache in make_prompt_cache(model)]
-    if len(kinds) != len(model.layers):
-        raise NoSelfDrafterError("not every layer keeps a cache of its own")
-    num_kept = max(num_layers, *(kinds.index(kind) + 1 for kind in kinds))
+    if len(kinds) != total:
+        raise CannotSkipError("not every layer keeps a cache of its own")
+    length = total - num_kept
+    stop = max(round(total * end), length + 1)  # the first layer is the last to be given up
+
+    def distance(run: range) -> tuple[bool, int]:
+        return not run, abs(len(run) - length) + abs(run.stop - stop)
+
+    runs = [range(first, last) for first in range(total) for last in range(first, total + 1)]
+    return next(run for run in sorted(runs, key=distance) if _fits(kinds, run))  # the empty run always does
+
+
+def without_layers(model: nn.Module, skipped: range) -> nn.Module:
+    """The model without these layers. It shares everything with `model`, which stays as it is."""
     shallow = copy.copy(model)
     part = shallow
     for name in _path_to_layers(model):
         part[name] = copy.copy(part[name])
         part = part[name]
-    part["layers"] = part["layers"][:num_kept]
-    return shallow, num_kept
+    part["layers"] = [layer for index, layer in enumerate(part["layers"]) if index not in skipped]
+    return shallow
+
+
+def _fits(kinds: Sequence[object], skipped: range) -> bool:
+    left = [kind for index, kind in enumerate(kinds) if index not in skipped]
+    return left == kinds[: len(left)] and set(left) == set(kinds)
 
 
 def _kind(cache: Any) -> tuple[type, int | None]:
@@ -71,7 +70,7 @@ def _path_to_layers(model: nn.Module) -> list[str]:
     for path, module in _modules(model, []):
         if "layers" in module and len(module["layers"]) == len(model.layers):
             return path
-    raise NoSelfDrafterError("it does not hold its layers in a list")
+    raise CannotSkipError("it does not hold its layers in a list")
 
 
 def _modules(module: nn.Module, path: list[str]) -> Iterator[tuple[list[str], nn.Module]]:

@@ -24,6 +24,7 @@ class GgufTokenizer:
         self._starts_with = list(vocabulary.starts_with)
         self._ends_with = list(vocabulary.ends_with)
         self._eos_token_ids = vocabulary.eos_token_ids
+        self._filling = {index for index, kind in enumerate(vocabulary.types) if kind == TokenType.UNUSED}
         self._encoder = _encoder(vocabulary)
         self._bytes = bytes_of_tokens(vocabulary)
         known = set(vocabulary.tokens)
@@ -36,6 +37,9 @@ class GgufTokenizer:
     @property
     def eos_token_ids(self) -> frozenset[int]:
         return self._eos_token_ids
+
+    def vocabulary(self) -> dict[int, str]:
+        return {index: text for text, index in self._encoder.get_vocab().items() if index not in self._filling}
 
     def fewest_tokens(self, text: str) -> int:
         if self._most_bytes is None:

@@ -24,6 +24,9 @@ class HfTokenizer:
     def eos_token_ids(self) -> frozenset[int]:
         return frozenset(self._wrapped.eos_token_ids)
 
+    def vocabulary(self) -> dict[int, str]:
+        return {index: text for text, index in self._wrapped.get_vocab().items()}
+
     def fewest_tokens(self, text: str) -> int:
         return 0  # what is done before the cutting, such as stripping spaces, may be anything
 

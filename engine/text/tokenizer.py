@@ -14,6 +14,11 @@ class Tokenizer(Protocol):
         """Tokens that end a turn or a text."""
         ...
 
+    def vocabulary(self) -> Mapping[int, str]:
+        """The tokens by id, spelled as model files spell them, special ones included. Filling is left out: ids that
+        stand for no text."""
+        ...
+
     def fewest_tokens(self, text: str) -> int:
         """A number of tokens that `encode` gives at least, found without encoding; 0 where nothing is known."""
         ...

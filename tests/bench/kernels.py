@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
@@ -31,34 +30,12 @@ from mtplx.kernels.decoder import projection
 from mtplx.kernels.inputs import set_inputs
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear
 from mtplx.kernels.native_module import native, why_unavailable
+from tests.bench.row import Row, finish
 
 PROMPT_TOKENS = 1000
 LONG_TOKENS = 4000
 NUM_THREADS = 2
 WORDS = "The quick brown fox jumps over the lazy dog while the old river carries its stories to the sea. "
-
-
-@dataclass(frozen=True)
-class Row:
-    """One measured value, and what it must reach: at least, or at most for costs; None where nothing is demanded."""
-
-    name: str
-    value: float | None
-    unit: str
-    must: float | None = None
-    at_most: bool = False
-
-    @property
-    def ok(self) -> bool | None:
-        if self.value is None or self.must is None:
-            return None
-        return self.value <= self.must if self.at_most else self.value >= self.must
-
-    def __str__(self) -> str:
-        value = "not measured" if self.value is None else f"{self.value:10.2f} {self.unit}"
-        demand = "" if self.must is None else f"{'<=' if self.at_most else '>='} {self.must:g}"
-        verdict = {True: "ok", False: "FALLS SHORT", None: ""}[self.ok]
-        return f"{self.name:58} {value:20} {demand:10} {verdict}"
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -300,10 +277,7 @@ def main() -> int:
             for row in measure():
                 print(row, flush=True)
                 rows.append(row)
-    if path := os.environ.get("JSON"):
-        with open(path, "w") as file:
-            json.dump([asdict(row) | {"ok": row.ok} for row in rows], file, indent=1)
-    return 1 if any(row.ok is False for row in rows) else 0
+    return finish(rows)
 
 
 if __name__ == "__main__":

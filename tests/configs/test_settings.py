@@ -47,7 +47,7 @@ def test_every_preset_that_ships_loads(name: str) -> None:
 
 def test_the_plain_preset_leaves_a_drafter_for_requests_that_ask_for_a_depth() -> None:
     settings = load_settings({"preset": "plain"})
-    assert (settings.speculative_depth, settings.drafter) == (0, "ngram")
+    assert (settings.speculative_depth, settings.drafter) == (0, "auto")
 
 
 @pytest.mark.parametrize(

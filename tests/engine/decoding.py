@@ -1,13 +1,22 @@
-"""Decoding one request step by step, as several tests need it."""
+"""Decoding requests step by step, as several tests need it, and telling whether two caches hold the same rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
 
+import mlx.core as mx
 import numpy as np
 
+from mtplx.engine.cache import RowCache, SequenceCache
+from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Emission, Speculator
-from mtplx.engine.types import Draft, Request
+from mtplx.engine.types import Acceptance, Draft, Request
+
+Depth = int | Literal["auto"]
+RULES: tuple[Acceptance, ...] = ("rejection", "block", "coupled")
+MOST = 8  # the depth up to which "auto" may go
 
 
 class MistakenOracle:
@@ -22,6 +31,9 @@ class MistakenOracle:
         self._random = np.random.default_rng(seed)
         self.outcomes: list[Outcome] = []
 
+    def confidence(self, sequence: DecodedSequence) -> int:
+        return 0
+
     def propose(self, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
         return [self._draft(sequence, depth) for sequence, depth in zip(sequences, depths, strict=True)]
 
@@ -32,6 +44,12 @@ class MistakenOracle:
         tokens = self._truth[sequence.num_output : sequence.num_output + depth]
         wrong = self._random.random(len(tokens)) < self._chance
         return Draft(tuple((token + bool(miss)) % self._vocab_size for token, miss in zip(tokens, wrong, strict=True)))
+
+
+def speculating(request: Request, drafter: str, depth: Depth, rule: Acceptance = "rejection") -> Request:
+    """The request, decoded with drafts."""
+    auto = depth == "auto"
+    return replace(request, drafter=drafter, depth=MOST if auto else depth, auto_depth=auto, acceptance=rule)
 
 
 def begin(speculator: Speculator, request: Request, prefill_chunk: int = 16) -> DecodedSequence:
@@ -49,7 +67,7 @@ def step(speculator: Speculator, sequence: DecodedSequence) -> Emission:
 
 def step_together(speculator: Speculator, sequences: Sequence[DecodedSequence]) -> list[Emission]:
     """One round of each sequence, all verified by one forward."""
-    drafts = [speculator.draft(sequence) for sequence in sequences]
+    drafts = speculator.draft(sequences)
     verdicts = speculator.verify(sequences, drafts)
     return [speculator.commit(*each) for each in zip(sequences, drafts, verdicts, strict=True)]
 
@@ -68,3 +86,38 @@ def decode_together(speculator: Speculator, requests: Sequence[Request]) -> list
     while running := [sequence for sequence in sequences if sequence.reason is None]:
         step_together(speculator, running)
     return [sequence.tokens[len(sequence.request.prompt) :] for sequence in sequences]
+
+
+def in_step(
+    speculator: Speculator, request: Request, plain: Speculator
+) -> Iterator[tuple[DecodedSequence, DecodedSequence]]:
+    """After every round of the request: its sequence, and one of as many tokens that `plain` decoded without drafts."""
+    speculated = begin(speculator, request)
+    never_drafted = begin(plain, replace(request, drafter="none", depth=0))
+    while speculated.reason is None:
+        step(speculator, speculated)
+        while never_drafted.num_output < speculated.num_output:
+            step(plain, never_drafted)
+        yield speculated, never_drafted
+
+
+def difference(target: Target, one: SequenceCache, other: SequenceCache) -> float:
+    """How far two caches of one text are apart: by what comes next, in units of the largest logit; 0 is to the bit.
+
+    Key-value rows are compared themselves: any two bits that differ there count as 1.
+    """
+    assert one.num_committed == other.num_committed
+    assert one.num_uncommitted == other.num_uncommitted == 0
+    if isinstance(one, RowCache) and isinstance(other, RowCache):
+        return float(not all(_same_rows(one, other)))
+    a, b = (target.forward([Rows(cache, [9], 1)])[0] for cache in (one, other))
+    one.rollback()
+    other.rollback()
+    return float(abs(a - b).max() / abs(b).max())
+
+
+def _same_rows(one: RowCache, other: RowCache) -> Iterator[bool]:
+    for ours, theirs in zip(one.layers, other.layers, strict=True):
+        visible = ours.first_visible(one.num_committed)
+        for a, b in zip(ours.read(visible, one.end), theirs.read(visible, other.end), strict=True):
+            yield bool(mx.array_equal(a, b))

@@ -1,34 +1,54 @@
 """Acceptance keeps the target's law: by enumeration of every draft, by algebra, and against rules that are wrong."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import cache, partial
+from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
+from mtplx.engine import acceptance
 from mtplx.engine.acceptance import (
     acceptance_probability,
     residual,
     speculative_output_marginal,
     verify_one_token,
+    walk_block,
+    walk_coupled,
     walk_greedy,
     walk_rejection,
 )
+from mtplx.engine.randomness import Noise, RandomKey
+from mtplx.engine.sampling import draw_coupled
 from mtplx.engine.types import Distribution, Draft, Verdict
-
-Walk = Callable[..., Verdict]
-Model = Callable[[tuple[int, ...]], Distribution]  # context to the next token's distribution
-Law = dict[tuple[int, ...], float]
+from tests.engine.enumeration import (
+    Model,
+    Walk,
+    drafts,
+    largest_error,
+    mean_accepted,
+    output_law,
+    run_law,
+)
 
 VOCAB = 3
-ALMOST_ONE = 1.0 - 2.0**-53
+
+
+probabilities = st.lists(st.floats(0.0, 1.0), min_size=VOCAB, max_size=VOCAB).filter(lambda ps: sum(ps) > 1e-3)
+
+
+def normalised(weights: list[float]) -> Distribution:
+    return np.array(weights) / sum(weights)
 
 
 def table(seed: int, zeros: float = 0.0) -> Model:
     """A random model; each probability is 0 with chance `zeros`."""
 
+    @cache
     def distribution(context: tuple[int, ...]) -> Distribution:
         random = np.random.default_rng([seed, len(context), *context])
         weights = random.random(VOCAB) * (random.random(VOCAB) >= zeros)
@@ -59,80 +79,8 @@ def top_cut(model: Model) -> Model:
     return cut
 
 
-def threshold(accepts: Callable[[float], bool]) -> float:
-    """The measure of the numbers in [0, 1) for which a rule says yes; it says yes below some point, then no."""
-    low, high = 0.0, 1.0
-    if not accepts(0.0):
-        return 0.0
-    if accepts(ALMOST_ONE):
-        return 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if accepts(middle) else (low, middle)
-    return low
-
-
-def emission_law(emitted: Callable[[float], int]) -> dict[int, float]:
-    """Measure of the numbers in [0, 1) that emit each token; tokens come in rising order."""
-    up_to = [threshold(lambda u, token=token: emitted(u) <= token) for token in range(VOCAB)]
-    return {token: up_to[token] - (up_to[token - 1] if token else 0.0) for token in range(VOCAB)}
-
-
-def run_law(walk: Walk, target: Model, draft: Draft) -> Law:
-    """The exact law of the run that `walk` makes of one draft, found by where its random numbers change the outcome."""
-
-    def outcome(num_accepting: int, at: float, emit: float = 0.5) -> Verdict:
-        return walk(
-            lambda i: target(draft.tokens[:i]),
-            draft,
-            accept=lambda i: 0.0 if i < num_accepting else at,
-            emit=lambda i: emit,
-        )
-
-    law: Law = {}
-    reached = 1.0
-    for position in range(len(draft) + 1):
-        rejecting = ALMOST_ONE if position < len(draft) else 0.0
-        go_on = 0.0
-        if position < len(draft):
-            go_on = threshold(lambda u, i=position: outcome(i, u).num_accepted > i)
-        stopping = reached * (1.0 - go_on)
-        if stopping > 0.0:
-            emission = emission_law(lambda u, i=position, at=rejecting: outcome(i, at, u).token)
-            for token, probability in emission.items():
-                run = (*draft.tokens[:position], token)
-                law[run] = law.get(run, 0.0) + stopping * probability
-        reached *= go_on
-        if reached == 0.0:
-            break
-    return law
-
-
-def output_law(walk: Walk, target: Model, drafter: Model, depth: int, *, as_one_hot: bool = False) -> Law:
-    """The law of the next depth + 1 tokens: a round, then plain decoding to the full length."""
-    law = dict.fromkeys(itertools.product(range(VOCAB), repeat=depth + 1), 0.0)
-    for tokens in itertools.product(range(VOCAB), repeat=depth):
-        distributions = [drafter(tokens[:i]) for i in range(depth)]
-        drawn = float(np.prod([q[token] for q, token in zip(distributions, tokens, strict=True)]))
-        if drawn == 0.0:
-            continue
-        draft = Draft(tokens, None if as_one_hot else distributions)
-        for run, probability in run_law(walk, target, draft).items():
-            for rest in itertools.product(range(VOCAB), repeat=depth + 1 - len(run)):
-                law[run + rest] += drawn * probability * plain_probability(target, run + rest, start=len(run))
-    return law
-
-
-def plain_probability(target: Model, tokens: tuple[int, ...], start: int = 0) -> float:
-    return float(np.prod([target(tokens[:i])[tokens[i]] for i in range(start, len(tokens))]))
-
-
-def largest_error(law: Law, target: Model) -> float:
-    return max(abs(probability - plain_probability(target, tokens)) for tokens, probability in law.items())
-
-
 CASES = {
-    "unrelated": (table(1), table(2)),
+    "unrelated": (table(11), table(12)),
     "the same": (table(1), table(1)),
     "disjoint": (only([0, 1]), only([2])),
     "target cut by top-p": (top_cut(table(3)), table(4)),
@@ -143,17 +91,90 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
+RULES = pytest.mark.parametrize("walk", [walk_rejection, walk_block])
+ROUNDING = 1e-9
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
-def test_rejection_has_the_law_of_plain_decoding(case: str, depth: int) -> None:
+@RULES
+def test_output_has_the_law_of_plain_decoding(walk: Walk, case: str, depth: int) -> None:
     target, drafter = CASES[case]
-    assert largest_error(output_law(walk_rejection, target, drafter, depth), target) < 1e-9
+    assert largest_error(output_law(walk, target, drafter, depth), target) < ROUNDING
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_draft_without_distributions_counts_as_one_hot(depth: int) -> None:
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@RULES
+def test_a_draft_without_distributions_counts_as_one_hot(walk: Walk, depth: int) -> None:
     target, drafter = table(9), one_hot(10)
-    assert largest_error(output_law(walk_rejection, target, drafter, depth, as_one_hot=True), target) < 1e-9
+    assert largest_error(output_law(walk, target, drafter, depth, as_one_hot=True), target) < ROUNDING
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.integers(0, 2**32), st.floats(0.0, 0.9), st.floats(0.0, 0.9))
+@RULES
+def test_output_has_the_law_of_plain_decoding_for_any_models(
+    walk: Walk, target_seed: int, drafter_seed: int, target_zeros: float, drafter_zeros: float
+) -> None:
+    target, drafter = table(target_seed, target_zeros), table(drafter_seed, drafter_zeros)
+    assert largest_error(output_law(walk, target, drafter, 2), target) < ROUNDING
+
+
+@settings(max_examples=30)
+@given(st.lists(probabilities, min_size=8, max_size=8))
+@RULES
+def test_output_has_the_law_of_plain_decoding_for_any_probabilities(walk: Walk, rows: list[list[float]]) -> None:
+    """The next distribution follows from the last token: four rows each for target and drafter."""
+
+    def after_last(rows: list[list[float]]) -> Model:
+        laws = [normalised(row) for row in rows]
+        return lambda context: laws[1 + context[-1] if context else 0]
+
+    target, drafter = after_last(rows[:4]), after_last(rows[4:])
+    assert largest_error(output_law(walk, target, drafter, 2), target) < ROUNDING
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_blocks_accept_no_less_than_rejection(case: str, depth: int) -> None:
+    target, drafter = CASES[case]
+    blocks, tokens = (mean_accepted(walk, target, drafter, depth) for walk in (walk_block, walk_rejection))
+    if case == "unrelated" and depth > 1:
+        assert blocks > tokens + 1e-3
+    elif case == "draft certain" or depth == 1:
+        assert blocks == pytest.approx(tokens)
+    assert blocks > tokens - ROUNDING
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.integers(0, 2**32), st.integers(1, 3))
+def test_blocks_accept_no_less_than_rejection_for_any_models(target_seed: int, drafter_seed: int, depth: int) -> None:
+    target, drafter = table(target_seed, 0.2), table(drafter_seed, 0.2)
+    blocks, tokens = (mean_accepted(walk, target, drafter, depth) for walk in (walk_block, walk_rejection))
+    assert blocks > tokens - ROUNDING
+
+
+def test_by_blocks_a_one_hot_draft_fares_as_by_rejection() -> None:
+    """With the distribution spelt out, too, each run has the same probability."""
+    target, drafter = CASES["draft certain"]
+    [(spelt_out, _)] = drafts(drafter, 3)
+    by_rejection = run_law(walk_rejection, target, spelt_out)
+    for draft in (spelt_out, Draft(spelt_out.tokens)):
+        law = run_law(walk_block, target, draft)
+        assert law.keys() == by_rejection.keys()
+        assert law == pytest.approx(by_rejection)
+
+
+def test_blocks_ask_for_nothing_after_a_token_that_cannot_be() -> None:
+    asked: list[int] = []
+
+    def target(position: int) -> Distribution:
+        asked.append(position)
+        return np.array([0.5, 0.5, 0.0])
+
+    q = np.full(3, 1 / 3)
+    walk_block(target, Draft((0, 2, 1, 0), [q] * 4), accept=lambda i: 0.0, emit=lambda i: 0.0)
+    assert asked == [0, 1]
 
 
 def accepting_too_much(target, draft, accept, emit):
@@ -163,23 +184,52 @@ def accepting_too_much(target, draft, accept, emit):
 
 def without_residual(target, draft, accept, emit):
     """Wrong on purpose: a rejected token is replaced by one from p itself, not from what is left of it."""
-    verdict = walk_rejection(target, draft, accept, emit)
-    p = target(verdict.num_accepted)
-    return Verdict(verdict.num_accepted, int(np.searchsorted(np.cumsum(p), emit(verdict.num_accepted), side="right")))
+    with mock.patch("mtplx.engine.acceptance.residual", lambda p, q, token: p):
+        return walk_rejection(target, draft, accept, emit)
 
 
-@pytest.mark.parametrize("wrong", [accepting_too_much, without_residual])
+def blocks_passing_as_by_rejection(target, draft, accept, emit):
+    """Wrong on purpose: a prefix passes with its weight, wherever it ends."""
+    with mock.patch("mtplx.engine.acceptance._passing", lambda mass, weight: weight):
+        return walk_block(target, draft, accept, emit)
+
+
+def blocks_that_end_where_one_fails(target, draft, accept, emit):
+    """Wrong on purpose: a prefix that fails takes the longer ones with it."""
+    return walk_block(target, draft, lambda i: max(accept(j) for j in range(i + 1)), emit)
+
+
+def blocks_with_the_residual_of_rejection(target, draft, accept, emit):
+    """Wrong on purpose: what follows is drawn from norm(max(p - q, 0)), without the weight."""
+    verdict = walk_block(target, draft, accept, emit)
+    if verdict.num_accepted == len(draft):
+        return verdict
+    p, q = target(verdict.num_accepted), draft.distributions[verdict.num_accepted]
+    drawn = acceptance.draw(residual(p, q, draft.tokens[verdict.num_accepted]), emit(verdict.num_accepted))
+    return Verdict(verdict.num_accepted, drawn)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        accepting_too_much,
+        without_residual,
+        blocks_passing_as_by_rejection,
+        blocks_that_end_where_one_fails,
+        blocks_with_the_residual_of_rejection,
+    ],
+)
 def test_enumeration_finds_a_wrong_rule(wrong: Walk) -> None:
     target, drafter = CASES["unrelated"]
     assert largest_error(output_law(wrong, target, drafter, 2), target) > 1e-3
 
 
-def test_a_one_hot_draft_that_claims_the_wrong_distribution_is_found() -> None:
-    """q must be what the draft was drawn from: sampled tokens passed off as certain change the law."""
+@RULES
+def test_a_draft_that_claims_the_wrong_distribution_is_found(walk: Walk) -> None:
+    """q must be what the draft was drawn from."""
     target, drafter = CASES["unrelated"]
-    assert largest_error(output_law(walk_rejection, target, drafter, 2, as_one_hot=True), target) < 1e-9
     lied = output_law(
-        lambda t, d, accept, emit: walk_rejection(t, Draft(d.tokens, [np.full(VOCAB, 1 / VOCAB)] * 2), accept, emit),
+        lambda t, d, accept, emit: walk(t, Draft(d.tokens, [np.full(VOCAB, 1 / VOCAB)] * 2), accept, emit),
         target,
         drafter,
         2,
@@ -187,11 +237,49 @@ def test_a_one_hot_draft_that_claims_the_wrong_distribution_is_found() -> None:
     assert largest_error(lied, target) > 1e-3
 
 
-probabilities = st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4).filter(lambda ps: sum(ps) > 1e-3)
+def gumbel_of(seed: int, num_positions: int) -> Noise:
+    """The noise [position, V] of one text."""
+    return np.random.default_rng(seed).gumbel(size=(num_positions, VOCAB))
 
 
-def normalised(weights: list[float]) -> Distribution:
-    return np.array(weights) / sum(weights)
+@given(st.integers(0, 2**32), st.integers(0, 2**32), st.floats(0.0, 0.9))
+def test_under_shared_noise_the_text_is_the_same_whatever_was_drafted(seed: int, model: int, zeros: float) -> None:
+    """So output has the law of plain decoding, for argmax(log p + g) has the law p (Gumbel-max trick)."""
+    target, noise = table(model, zeros), gumbel_of(seed, 4)
+
+    def run(tokens: tuple[int, ...]) -> tuple[int, ...]:
+        verdict = walk_coupled(lambda i: target(tokens[:i]), Draft(tokens), lambda i, these: noise[i, these])
+        return (*tokens[: verdict.num_accepted], verdict.token)
+
+    plain: tuple[int, ...] = ()
+    for position in range(4):
+        plain += (int(np.argmax(np.log(np.maximum(target(plain), 1e-300)) + noise[position])),)
+    assert run(plain[:3]) == plain
+    for tokens in itertools.product(range(VOCAB), repeat=3):
+        emitted = run(tokens)
+        assert emitted == plain[: len(emitted)]
+        common = next((i for i in range(3) if tokens[i] != plain[i]), 3)
+        assert len(emitted) == common + 1
+
+
+def test_gumbel_noise_draws_tokens_as_often_as_they_are_likely() -> None:
+    """Would fail a right rule once in a million seeds."""
+    p, num_draws = np.array([0.5, 0.3, 0.0, 0.15, 0.05]), 20_000
+    drawn = [draw_coupled(p, partial(RandomKey(3).gumbel, position)) for position in range(num_draws)]
+    counts = np.bincount(drawn, minlength=5)
+    assert counts[2] == 0
+    likely = p > 0.0
+    assert stats.chisquare(counts[likely], num_draws * p[likely]).pvalue > 1e-6
+
+
+def test_drafter_and_target_that_share_noise_mostly_agree() -> None:
+    """They differ with a chance of at most 2 d / (1 + d), d the total variation distance (Daliri et al., theorem 3)."""
+    p, q, num_draws = np.array([0.5, 0.3, 0.2]), np.array([0.45, 0.25, 0.3]), 5_000
+    noise = [partial(RandomKey(4).gumbel, position) for position in range(num_draws)]
+    agreed = np.mean([draw_coupled(p, gumbel) == draw_coupled(q, gumbel) for gumbel in noise])
+    bound = 1.0 - 2 * 0.1 / (1 + 0.1)
+    assert agreed > bound - 5 * np.sqrt(bound * (1 - bound) / num_draws)  # five standard deviations
+    assert bound > (p * q).sum() + 0.4  # so far above what independent draws would reach
 
 
 @given(probabilities, probabilities)
@@ -199,7 +287,7 @@ def test_the_marginal_of_one_step_is_the_target(p: list[float], q: list[float]) 
     np.testing.assert_allclose(speculative_output_marginal(p, q), normalised(p), atol=1e-12)
 
 
-@given(probabilities, probabilities, st.integers(0, 3))
+@given(probabilities, probabilities, st.integers(0, VOCAB - 1))
 def test_the_residual_is_a_distribution_even_without_mass(p: list[float], q: list[float], token: int) -> None:
     for draft in (normalised(q), normalised(p), None):
         rest = residual(normalised(p), draft, token)
@@ -228,13 +316,21 @@ def test_greedy_accepts_the_common_prefix_and_asks_no_further() -> None:
     assert walk_greedy(choose, Draft()) == Verdict(0, 4)
 
 
-def test_a_draft_whose_distribution_is_no_number_is_rejected_for_a_token_of_the_target() -> None:
+@RULES
+def test_a_draft_whose_distribution_is_no_number_is_rejected_for_a_token_of_the_target(walk: Walk) -> None:
     q = np.array([0.5, np.nan, 0.5])
     for emit, token in [(0.2, 0), (0.6, 1), (0.9, 2)]:
-        verdict = walk_rejection(
+        verdict = walk(
             lambda i: np.array([0.5, 0.25, 0.25]), Draft((1,), [q]), lambda i: 0.0, lambda i, emit=emit: emit
         )
         assert verdict == Verdict(0, token)
+
+
+@RULES
+def test_what_came_before_a_distribution_that_is_no_number_stays_accepted(walk: Walk) -> None:
+    p = np.array([0.5, 0.25, 0.25])
+    draft = Draft((0, 1), [p, np.full(3, np.nan)])
+    assert walk(lambda i: p, draft, lambda i: 0.9, lambda i: 0.6) == Verdict(1, 1)
 
 
 def test_verifying_one_token_follows_the_generator() -> None:

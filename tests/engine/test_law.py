@@ -13,10 +13,11 @@ from scipy import stats
 from mtplx.engine.drafters.base import Drafter
 from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.ngram import NgramDrafter
+from mtplx.engine.randomness import RandomKey
 from mtplx.engine.sampling import TokenHistory, adjust, distribution
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import Draft, Request, SamplingParams
+from mtplx.engine.types import Acceptance, Draft, Request, SamplingParams
 from tests.engine.decoding import decode
 from tests.fakes import ByteTokenizer, TabularTarget
 
@@ -67,14 +68,15 @@ def exact_law(params: SamplingParams) -> dict[tuple[int, ...], float]:
     return law
 
 
-def p_value(params: SamplingParams, drafter: Drafter, depth: int) -> float:
+def p_value(params: SamplingParams, drafter: Drafter, depth: int, rule: Acceptance = "rejection") -> float:
     """Of the hypothesis that texts decoded with this drafter have the exact law."""
     speculator = Speculator(TARGET, {drafter.name: drafter}, ByteTokenizer())
     law = exact_law(params)
     counts = dict.fromkeys(law, 0)
     for seed in range(NUM_SAMPLES):
         seeded = SamplingParams(**{**vars(params), "seed": seed})
-        tokens, _ = decode(speculator, Request("law", PROMPT, LENGTH, seeded, depth=depth, drafter=drafter.name))
+        request = Request("law", PROMPT, LENGTH, seeded, depth=depth, drafter=drafter.name, acceptance=rule)
+        tokens, _ = decode(speculator, request)
         counts[tuple(tokens)] += 1
     observed, expected = _pool_rare(np.array(list(counts.values())), NUM_SAMPLES * np.array(list(law.values())))
     assert observed[expected == 0.0].sum() == 0, "a text of probability 0 came out"
@@ -102,6 +104,24 @@ def test_a_model_drafter_leaves_the_law(params: SamplingParams, depth: int) -> N
 @pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
 def test_copied_drafts_leave_the_law(params: SamplingParams) -> None:
     assert p_value(params, NgramDrafter(), 3) > FALSE_ALARM_RATE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["block", "coupled"])
+def test_every_rule_leaves_the_law_over_many_rounds(rule: Acceptance) -> None:
+    drafter = ModelDrafter("other", TabularTarget(VOCAB, seed=2))
+    assert p_value(PARAMS["penalties"], drafter, 3, rule) > FALSE_ALARM_RATE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["block", "coupled"])
+def test_numbers_that_serve_two_decisions_are_found(rule: Acceptance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrong on purpose: `block` meets the numbers of a round again in the next, `coupled` one noise everywhere."""
+    uniform, gumbel = RandomKey.uniform, RandomKey.gumbel
+    monkeypatch.setattr(RandomKey, "uniform", lambda key, position, purpose, _=0: uniform(key, position, purpose))
+    monkeypatch.setattr(RandomKey, "gumbel", lambda key, position, tokens: gumbel(key, 0, tokens))
+    drafter = ModelDrafter("other", TabularTarget(VOCAB, seed=2))
+    assert p_value(PARAMS["penalties"], drafter, 3, rule) < FALSE_ALARM_RATE
 
 
 @pytest.mark.slow

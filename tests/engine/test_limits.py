@@ -25,7 +25,7 @@ def test_a_request_may_fill_the_context_to_the_last_token() -> None:
         (Request("r", (1,), 0), "max_tokens", "at least 1"),
         (Request("r", (1,), 5, depth=17), "speculative_depth", "from 0 to 16, not 17"),
         (Request("r", (1,), 5, depth=-1), "speculative_depth", "from 0 to 16"),
-        (Request("r", (1,), 5, drafter="oracle"), "drafter", "ngram, self, none"),
+        (Request("r", (1,), 5, drafter="oracle"), "drafter", "ngram, self, auto, none"),
     ],
 )
 def test_a_refusal_names_the_field_and_the_remedy(request_: Request, field: str, words: str) -> None:

@@ -3,6 +3,8 @@
 import itertools
 
 import numpy as np
+import pytest
+from scipy import stats
 
 from mtplx.engine.randomness import Purpose, RandomKey
 
@@ -21,17 +23,52 @@ def test_a_number_changes_with_each_thing_it_is_keyed_by() -> None:
             (0, 1, -1, 2**63), (0, 1), (0, 1, 2), Purpose, (0, 1)
         )
     }
-    assert len(numbers) == 4 * 2 * 3 * 3 * 2
+    assert len(numbers) == 4 * 2 * 3 * len(Purpose) * 2
 
 
 def test_the_numbers_are_pinned() -> None:
     """A seed must give the same text in every release."""
     key = RandomKey(seed=42, choice=1)
-    assert [key.uniform(3, purpose) for purpose in Purpose] == [
+    assert [key.uniform(3, purpose) for purpose in (Purpose.DRAFT, Purpose.ACCEPT, Purpose.EMIT)] == [
         0.537655039664533,
         0.1613724341152769,
         0.9326136847540468,
     ]
+    np.testing.assert_allclose(
+        key.gumbel(3, np.array([0, 1, 49151])),
+        [0.12613989519690205, -0.5361255621726497, -1.2041484578528983],
+        rtol=1e-12,
+    )
+
+
+def test_the_noise_of_a_token_is_its_own_whatever_else_is_asked_for() -> None:
+    key = RandomKey(seed=7)
+    noise = key.gumbel(5, np.arange(1000))
+    np.testing.assert_array_equal(key.gumbel(5, np.array([3, 4, 999])), noise[[3, 4, 999]])
+    np.testing.assert_array_equal(key.gumbel(5, np.array([4])), noise[[4]])
+
+
+def test_noise_changes_with_seed_choice_position_and_token() -> None:
+    tokens = np.arange(50)
+    noise = [
+        RandomKey(seed, choice).gumbel(position, tokens)
+        for seed, choice, position in itertools.product((0, 1, -1, 2**63), (0, 1), (0, 1, 2))
+    ]
+    assert len(np.unique(noise)) == 4 * 2 * 3 * 50
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        np.array([RandomKey(9).gumbel(position, np.array([2]))[0] for position in range(20_000)]),
+        RandomKey(9).gumbel(0, np.arange(20_000)),
+    ],
+    ids=["over positions", "over tokens"],
+)
+def test_noise_is_gumbels_and_each_number_is_new(numbers: np.ndarray) -> None:
+    """Would fail right noise once in a million seeds, each way."""
+    assert stats.kstest(numbers, stats.gumbel_r.cdf).pvalue > 1e-6
+    assert stats.spearmanr(numbers[1:], numbers[:-1]).pvalue > 1e-6
 
 
 def test_numbers_spread_evenly() -> None:

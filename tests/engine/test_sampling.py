@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtplx.engine.errors import EngineError
 from mtplx.engine.sampling import (
     TokenHistory,
     adjust,
     as_distribution,
     distribution,
     draw,
+    draw_coupled,
     most_likely,
     sample_from_distribution,
 )
@@ -98,19 +100,64 @@ def test_penalties_follow_their_definitions() -> None:
     np.testing.assert_allclose(adjust(LOGITS, SamplingParams(logit_bias={2: 7.0}), history), [2.0, 1.0, 7.0, -1.0])
 
 
+class Allowing:
+    """A grammar that allows some tokens and never changes."""
+
+    def __init__(self, *tokens: int) -> None:
+        self._tokens = tokens
+
+    def allowed(self) -> np.ndarray:
+        return np.isin(np.arange(len(LOGITS)), self._tokens)
+
+    def after(self, token: int) -> "Allowing":
+        return self
+
+
+@given(
+    st.builds(
+        SamplingParams,
+        temperature=st.sampled_from([1e-320, 0.5, 1.0, 2.0]),
+        top_p=st.sampled_from([0.0, 0.5, 1.0]),
+        top_k=st.integers(0, 4),
+        min_p=st.sampled_from([0.0, 0.5, 1.0]),
+        repetition_penalty=st.sampled_from([0.1, 1.0, 10.0]),
+        presence_penalty=st.floats(-2, 2),
+        frequency_penalty=st.floats(-2, 2),
+        logit_bias=st.dictionaries(st.integers(0, 3), st.floats(-100, 100)),
+    ),
+    st.sets(st.integers(0, 3), min_size=1),
+)
+def test_what_the_grammar_forbids_has_no_chance_under_any_settings(params: SamplingParams, allowed: set[int]) -> None:
+    history = TokenHistory([0, 1], Allowing(*allowed))
+    for token in (1, 2, 2):
+        history.push(token)
+    scores = adjust(LOGITS, params, history)
+    p = distribution(scores, params)
+    assert p.sum() == pytest.approx(1.0)
+    assert set(np.flatnonzero(p)) <= allowed
+    assert most_likely(scores) in allowed
+    assert draw_coupled(p, lambda tokens: np.zeros(len(tokens))) in allowed
+
+
+def test_a_grammar_that_allows_nothing_is_an_error() -> None:
+    with pytest.raises(EngineError, match="allows no token"):
+        adjust(LOGITS, SamplingParams(), TokenHistory(grammar=Allowing()))
+
+
 def test_adjusting_leaves_the_models_logits_alone() -> None:
     before = LOGITS.copy()
     adjust(LOGITS, SamplingParams(logit_bias={0: -100.0}), TokenHistory())
     np.testing.assert_array_equal(LOGITS, before)
 
 
-def test_a_copied_history_goes_its_own_way() -> None:
+def test_looking_ahead_adds_to_a_history_and_leaves_it_as_it_is() -> None:
     history = TokenHistory([5])
-    copy = history.copy()
-    copy.push(6)
-    assert history.seen == {5}
-    assert not history.output_counts
-    assert copy.seen == {5, 6}
+    history.push(6)
+    ahead = history.ahead()
+    for token in (6, 7):
+        ahead.push(token)
+    assert (history.seen, history.output_counts) == ({5, 6}, {6: 1})
+    assert (ahead.seen, ahead.output_counts) == ({5, 6, 7}, {6: 2, 7: 1})
 
 
 @given(

@@ -100,6 +100,16 @@ def test_the_stages_of_a_round_add_up_to_a_step(session: EngineSession) -> None:
     assert text == stepped
 
 
+def test_a_text_may_be_begun_with_a_configuration_of_its_own(session: EngineSession) -> None:
+    session.begin("the", GenerationConfig(speculative_depth=1, drafter="self", max_tokens=9))
+    while session.step().reason is None:
+        pass
+    assert session.num_output == 9
+    assert session.stats.depth == 1
+    "".join(session.generate("the"))
+    assert session.num_output == 20
+
+
 def test_rolling_back_leaves_no_trace(session: EngineSession) -> None:
     expected = "".join(session.generate("in the end"))
     session.begin("in the end")

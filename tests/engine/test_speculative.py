@@ -86,7 +86,7 @@ def test_accepted_tokens_past_the_end_of_the_text_count_for_nothing(
     oracle = MistakenOracle([], 0.0, vocab_size=EOS + 1)
     speculator = Speculator(Scripted("prompt", "one two"), {"oracle": oracle}, ByteTokenizer())
     sequence = begin(speculator, Request("r", tuple(b"prompt"), max_tokens, GREEDY, stop, len(draft), "oracle"))
-    overlong = Draft(tuple(draft))
+    overlong = Draft(tuple(draft), drafter="oracle")
     [verdict] = speculator.verify([sequence], [overlong])
     assert verdict.num_accepted == len(draft) > num_output
     emission = speculator.commit(sequence, overlong, verdict)
@@ -151,6 +151,9 @@ def test_sequences_that_share_a_forward_say_what_they_say_alone() -> None:
 class Failing:
     name = "failing"
 
+    def confidence(self, sequence: object) -> int:
+        return 0
+
     def propose(self, sequences: object, depths: object) -> list[Draft]:
         raise RuntimeError("no ideas today")
 
@@ -168,7 +171,7 @@ def test_a_failing_drafter_costs_no_output_and_is_counted_and_logged_once(caplog
     assert tokens == plain
     assert sequence.speculation.num_drafts == 0
     assert len([record for record in caplog.records if "no ideas today" in (record.exc_text or "")]) == 1
-    draft = speculator.draft(begin(speculator, request))
+    [draft] = speculator.draft([begin(speculator, request)])
     assert draft.failed
     assert len(draft) == 0
 

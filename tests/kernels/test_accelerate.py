@@ -16,7 +16,8 @@ from mtplx.kernels import layers
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.decoder import NativeDecoder, OtherShapeError
 from tests.kernels.availability import needs_native
-from tests.tiny_models import CONFIGS, TRANSFORMER, tiny_model, tiny_model_folder
+from tests.tiny_configs import CONFIGS, TRANSFORMER
+from tests.tiny_models import tiny_model, tiny_model_folder
 
 pytestmark = needs_native
 

@@ -19,7 +19,8 @@ from mtplx.kernels.native_module import native
 from mtplx.kernels.preparing import prepare_kernels
 from tests.kernels.availability import needs_native
 from tests.kernels.rows import assert_rows_are_exact, random
-from tests.tiny_models import CONFIGS, tiny_model
+from tests.tiny_configs import CONFIGS
+from tests.tiny_models import tiny_model
 
 pytestmark = needs_native
 

@@ -38,6 +38,14 @@ def test_it_agrees_with_the_reference(num_bits: int, group_size: int, num_output
         assert_close(quantized_linear(x, tile(*weights, **form)), reference_quantized_linear(x, *weights, **form))
 
 
+@pytest.mark.parametrize("group_size", GROUP_SIZES)
+@pytest.mark.parametrize("num_bits", BITS)
+def test_the_weights_can_be_had_back_as_numbers(num_bits: int, group_size: int) -> None:
+    weights = quantized(50, 256, num_bits, group_size)
+    form = {"bits": num_bits, "group_size": group_size}
+    assert mx.array_equal(tile(*weights, **form).rows(), mx.dequantize(*weights, **form))
+
+
 @pytest.mark.parametrize("kind", [mx.float16, mx.bfloat16])
 def test_scales_and_inputs_may_be_of_half_precision(kind: mx.Dtype) -> None:
     weight, scales, biases = quantized(32, 64, 4, 32)

@@ -16,7 +16,7 @@ from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.models.target import Rows
 from mtplx.engine.scheduler import Scheduler
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import Logits, Request, Update
+from mtplx.engine.types import Logits, Request, SpeculationReport, Update
 from mtplx.kernels.report import KernelReport
 from mtplx.server.bridge import LoadedEngine, LoadEngine
 from tests.fakes import EOS, ByteTokenizer, TabularTarget
@@ -88,6 +88,10 @@ class CrashingScheduler:
 
     def abort(self, request_id: str) -> Sequence[Update]:
         return []
+
+    @property
+    def speculation(self) -> SpeculationReport:
+        return SpeculationReport()
 
     def step(self) -> Sequence[Update]:
         raise RuntimeError("a bolt came loose")

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def letters(monkeypatch: pytest.MonkeyPatch) -> None:
     """`generate` decodes with the letters' model instead of loading one."""
     monkeypatch.setattr(session, "load_model", lambda spec: letter_model())
-    monkeypatch.setattr(session, "make_speculator", lambda model, self_draft_layers: letter_speculator())
+    monkeypatch.setattr(session, "make_speculator", lambda model, **options: letter_speculator())
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:

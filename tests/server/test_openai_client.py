@@ -35,7 +35,8 @@ def test_completions_stream_what_they_reply(api: openai.OpenAI) -> None:
 
 
 def test_chats_stream_what_they_reply(api: openai.OpenAI) -> None:
-    fields = {"model": MODEL, "messages": HELLO, "max_tokens": 30, "seed": 1}
+    same_rounds = {"drafter": "ngram", "speculative_depth": 3}
+    fields = {"model": MODEL, "messages": HELLO, "max_tokens": 30, "seed": 1, "extra_body": same_rounds}
     whole = api.chat.completions.create(**fields)
     chunks = list(api.chat.completions.create(**fields, stream=True, stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])

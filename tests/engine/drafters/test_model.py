@@ -9,7 +9,7 @@ from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.models.target import Rows
 from mtplx.engine.sampling import TokenHistory, adjust, distribution
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import Logits, Request, RoundRecord, SamplingParams
+from mtplx.engine.types import Logits, Request, SamplingParams
 from tests.engine.decoding import begin, decode, step
 from tests.fakes import ByteTokenizer, TabularTarget
 
@@ -28,7 +28,7 @@ def test_a_draft_carries_the_distributions_after_the_requests_own_processors() -
     params = SamplingParams(temperature=0.8, frequency_penalty=1.0, top_p=0.9, seed=3)
     model = TabularTarget(seed=2)
     rounds = speculator(ModelDrafter("small", model))
-    draft = rounds.draft(begin(rounds, request(params)))
+    [draft] = rounds.draft([begin(rounds, request(params))])
     history, context = TokenHistory(PROMPT), list(PROMPT)
     assert len(draft) == 3
     for token, q in zip(draft.tokens, draft.distributions, strict=True):
@@ -40,7 +40,8 @@ def test_a_draft_carries_the_distributions_after_the_requests_own_processors() -
 
 def test_a_greedy_draft_is_one_hot() -> None:
     rounds = speculator(ModelDrafter("small", TabularTarget(seed=2)))
-    assert rounds.draft(begin(rounds, request(SamplingParams(temperature=0.0)))).distributions is None
+    [draft] = rounds.draft([begin(rounds, request(SamplingParams(temperature=0.0)))])
+    assert draft.distributions is None
 
 
 def test_a_copy_of_the_target_is_always_accepted() -> None:
@@ -83,8 +84,8 @@ def test_a_draft_asked_for_once_more_is_the_same(params: SamplingParams) -> None
     expected, _ = decode(rounds, request(params))
     sequence = begin(rounds, request(params))
     while sequence.reason is None:
-        first = rounds.draft(sequence)
-        again = rounds.draft(sequence)
+        [first] = rounds.draft([sequence])
+        [again] = rounds.draft([sequence])
         assert (again.tokens, again.failed) == (first.tokens, False)
         step(rounds, sequence)
     assert sequence.tokens[len(PROMPT) :] == expected
@@ -96,7 +97,7 @@ def test_a_long_prompt_is_caught_up_with_in_chunks_without_drafts() -> None:
     sequence = begin(rounds, request(SamplingParams(seed=1), prompt=tuple(i % 8 for i in range(150))))
     lengths = []
     for _ in range(3):
-        lengths.append(len(rounds.draft(sequence)))
+        lengths.append(len(rounds.draft([sequence])[0]))
     assert lengths == [0, 0, 3]
 
 
@@ -131,5 +132,5 @@ def test_a_model_that_gives_no_numbers_costs_drafts_and_never_output(params: Sam
     while sequence.reason is None:
         records.append(step(rounds, sequence).record)
     assert sequence.tokens[len(PROMPT) :] == plain
-    assert records[:-1] == [RoundRecord("small", num_drafted=0, num_accepted=0, draft_failed=True)] * 39
+    assert [(record.num_drafted, record.draft_failed) for record in records[:-1]] == [(0, True)] * 39
     assert not records[-1].draft_failed  # the last token is not worth a draft

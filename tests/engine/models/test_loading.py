@@ -10,8 +10,9 @@ import pytest
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models import default_model
 from mtplx.engine.models.loading import load_model
+from tests.tiny_configs import CONFIGS, VOCAB_SIZE
 from tests.tiny_gguf import TinyGguf
-from tests.tiny_models import CONFIGS, VOCAB_SIZE, tiny_model_folder, token_texts
+from tests.tiny_models import tiny_model_folder, token_texts
 
 
 def refusal(spec: str | None) -> str:

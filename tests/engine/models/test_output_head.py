@@ -11,7 +11,8 @@ from mlx_lm.models import llama
 from mtplx.engine.models.row_target import RowTarget
 from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows, Target
-from tests.tiny_models import CONFIGS, VOCAB_SIZE, tiny_model
+from tests.tiny_configs import CONFIGS, VOCAB_SIZE
+from tests.tiny_models import tiny_model
 
 TOKENS = [(5 + 37 * place) % 250 for place in range(9)]
 WAYS: dict[str, Callable[[nn.Module], Target]] = {

@@ -9,14 +9,16 @@ from mlx_lm.models import gemma3_text, llama
 from mlx_lm.models.cache import KVCache
 
 from mtplx.engine import rows
-from mtplx.engine.drafters.layer_skip import NoSelfDrafterError, self_drafter
+from mtplx.engine.drafters.self_draft import NoSelfDrafterError, self_drafter
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.fused_target import FusedTarget
 from mtplx.engine.models.running import is_fused, make_target
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.attention import Attended
+from tests.fakes import ByteTokenizer
 from tests.kernels.availability import needs_native
-from tests.tiny_models import CONFIGS, TRANSFORMER, VOCAB_SIZE, tiny_model
+from tests.tiny_configs import CONFIGS, TRANSFORMER, VOCAB_SIZE
+from tests.tiny_models import tiny_model
 
 WINDOW = CONFIGS["gemma3_text"]["sliding_window"]
 
@@ -104,12 +106,12 @@ def test_a_model_that_cannot_go_back_is_refused_at_load() -> None:
         make_target(model)
 
 
-def test_a_model_whose_first_layers_do_not_run_alone_has_no_self_drafter() -> None:
+def test_a_model_that_does_not_run_without_some_layers_has_no_self_drafter() -> None:
     """baichuan_m1 asks the cache of its first layer with full attention, wherever that is, for a mask."""
     config = TRANSFORMER | {"sliding_window": 8, "sliding_window_layers": [0, 1], "conv_window": 2}
     model = tiny_model("baichuan_m1", config)
-    with pytest.raises(NoSelfDrafterError, match="first 1 layers do not run alone"):
-        self_drafter(model, make_target(model), 1)
+    with pytest.raises(NoSelfDrafterError, match="does not run"):
+        self_drafter(model, make_target(model), ByteTokenizer(), num_layers=1)
 
 
 @needs_native

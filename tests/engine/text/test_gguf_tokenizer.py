@@ -58,6 +58,11 @@ def test_tokens_beyond_the_vocabulary_have_no_text() -> None:
     assert GgufTokenizer(TINY).decode([len(TINY.tokens) + 5]) == ""
 
 
+def test_filling_is_no_part_of_the_vocabulary() -> None:
+    filled = replace(TINY, tokens=(*TINY.tokens, "[PAD1]"), types=(*TINY.types, TokenType.UNUSED))
+    assert GgufTokenizer(filled).vocabulary() == dict(enumerate(TINY.tokens))
+
+
 def test_unfinished_characters_decode_to_one_replacement() -> None:
     tokenizer = GgufTokenizer(TINY)
     assert [tokenizer.decode(tokenizer.encode("🦜")[:count]) for count in range(5)] == ["", *["\ufffd"] * 3, "🦜"]

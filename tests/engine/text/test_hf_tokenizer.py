@@ -10,7 +10,7 @@ from mlx_lm.utils import load_tokenizer
 
 from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.text.hf_tokenizer import HfTokenizer
-from tests.tiny_models import SPECIAL_TOKENS, write_tokenizer
+from tests.tiny_models import SPECIAL_TOKENS, token_texts, write_tokenizer
 
 
 @pytest.fixture
@@ -28,6 +28,10 @@ def test_special_tokens_spelled_in_a_text_count_as_such_and_have_no_text(tokeniz
     tokens = tokenizer.encode("<|im_start|>the<|im_end|>")
     assert [tokens[0], tokens[-1]] == [SPECIAL_TOKENS.index(text) for text in ("<|im_start|>", "<|im_end|>")]
     assert tokenizer.decode(tokens) == "the"
+
+
+def test_the_vocabulary_has_special_tokens_too(tokenizer: HfTokenizer) -> None:
+    assert tokenizer.vocabulary() == dict(enumerate(token_texts()))
 
 
 def test_a_truncation_that_the_folder_asks_for_cuts_no_prompt(tmp_path: Path) -> None:

@@ -1,0 +1,308 @@
+"""Who drafts in the next round of a sequence, and how much: keeps what the choice rests on, and makes it.
+
+What is learnt: what rounds cost (`costs`), and how far drafts survive (`survival`), by drafter, by how confident the
+drafter was and by position; over all sequences, and in each. A draft that costs nothing to make is learnt from without
+verifying it, for the text goes on and agrees with it or not: that is how a sequence that is decoded plainly finds out
+that copying would pay. A drafter that costs time is tried now and then, ever more rarely while that is in vain, and as
+long as all such trials together take no more than a hundredth of the time.
+
+The choice knows past rounds and how confident drafters are, never the outcome that it decides on. Knows no model, no
+clock, no array: times are handed in.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from mtplx.engine.costs import Costs
+from mtplx.engine.depth import Option, choose, depth_options
+from mtplx.engine.drafters.base import MAX_CONFIDENCE
+from mtplx.engine.sequence import Sequence as DecodedSequence
+from mtplx.engine.survival import SurvivalRecord, pooled_survival, survival
+from mtplx.engine.types import AUTO, PLAIN, RoundRecord, SpeculationReport
+
+COPYING = "ngram"  # the drafter that copies: its drafts cost next to nothing, and without confidence there are none
+
+_NEGLIGIBLE = 0.02  # chance of a draft position that is not worth a thought
+_OWN_MEMORY, _USUAL_MEMORY = 24.0, 256.0  # trials
+_TRIAL_SHARE = 0.01  # of the time, for trials
+_MOST_SAVED = 64.0  # times a token's that may be saved up for trials
+_TRIAL_ROUNDS = 4
+_FIRST_WAIT, _LONGEST_WAIT = 16, 4096  # rounds between trials of a drafter
+_LOOK_EVERY = 8  # rounds between looks for something to try
+_HOPE = 0.6  # how much of the expected time a drafter that is not in use might take
+_UNCERTAIN_HOPE = 0.7  # the same for a number of rows whose cost is uncertain
+_HORIZON = 256  # tokens over which a drafter that must catch up may make up for it
+_LEAST_CATCH_UP = 32  # rows a round that a drafter far behind comes nearer, at least
+_SHORT_LAG = 32  # rows that a drafter catches up with in passing
+_FIRST_TRIAL_LAG = 256  # the most rows to catch up with in the first trial of all
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who drafts in a round, and how many tokens; `asks` tells how many each drafter is to propose.
+
+    What is proposed beyond the plan is not verified, but learnt from. `failed` says that there is no plan, because the
+    drafter raised.
+    """
+
+    drafter: str = PLAIN
+    depth: int = 0
+    asks: Mapping[str, int] = field(default_factory=dict)
+    failed: bool = False
+
+
+@dataclass
+class _Proposal:
+    """A draft whose tokens are met by the text one by one."""
+
+    records: tuple[SurvivalRecord, ...]
+    start: int
+    tokens: tuple[int, ...]
+    num_met: int = 0
+
+    def meet(self, text: list[int]) -> bool:
+        """Learn from how the text has gone on; whether there is more to learn."""
+        while self.num_met < len(self.tokens):
+            place = self.start + self.num_met
+            if place >= len(text):
+                return True
+            survived = text[place] == self.tokens[self.num_met]
+            for record in self.records:
+                record.observe(self.num_met, survived)
+            if not survived:
+                return False
+            self.num_met += 1
+        return False
+
+
+@dataclass
+class _Use:
+    """How a sequence stands with a drafter that keeps a place of its own in the text."""
+
+    place: int = 0  # tokens of the text when it drafted last
+    catching_up_s: float = 0.0
+    wait: int = _FIRST_WAIT
+    next_trial: int = _FIRST_WAIT
+
+
+@dataclass
+class _Memory:
+    """What is kept of one sequence."""
+
+    own: defaultdict[tuple[str, int], SurvivalRecord] = field(default_factory=lambda: defaultdict(_own_record))
+    proposals: dict[tuple[str, int], _Proposal] = field(default_factory=dict)
+    uses: defaultdict[str, _Use] = field(default_factory=lambda: defaultdict(_Use))
+    chosen: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # by how confident drafters were
+    confidences: Mapping[str, int] = field(default_factory=dict)
+    num_rounds: int = 0
+    token_s: float = 0.0  # expected of the best plan, at the usual speed
+    trying: tuple[str, int] | None = None
+    trial_rounds: int = 0
+
+
+def _own_record() -> SurvivalRecord:
+    return SurvivalRecord(_OWN_MEMORY)
+
+
+def _usual_record() -> SurvivalRecord:
+    return SurvivalRecord(_USUAL_MEMORY)
+
+
+class Planner:
+    """Plans rounds of all sequences of an engine. `drafters` are those that there are, best guess first."""
+
+    def __init__(self, drafters: tuple[str, ...]) -> None:
+        self._drafters = drafters
+        self._memories: WeakKeyDictionary[DecodedSequence, _Memory] = WeakKeyDictionary()
+        self._usual: defaultdict[tuple[str, bool, int], SurvivalRecord] = defaultdict(_usual_record)
+        self._costs: dict[tuple[bool, int], Costs] = {}
+        self._latest = Costs()
+        self._tried_before: set[str] = set()
+        self._saved_s = 0.0  # for trials
+        self._longest = 0
+
+    def candidates(self, sequence: DecodedSequence) -> tuple[str, ...]:
+        """The drafters that the sequence's next round may ask."""
+        wanted = sequence.request.drafter
+        if sequence.max_depth <= 0:
+            return ()
+        return tuple(drafter for drafter in self._drafters if wanted in (AUTO, drafter))
+
+    # ---- before the round ---------------------------------------------------------------------------------------
+
+    def plan(self, sequence: DecodedSequence, confidences: Mapping[str, int]) -> Plan:
+        """The next round, given how confident each of the sequence's `candidates` is of a draft."""
+        memory = self._memories.setdefault(sequence, _Memory())
+        memory.confidences = confidences
+        longest, request = sequence.max_depth, sequence.request
+        if not confidences:
+            return Plan()
+        self._longest = max(self._longest, longest)
+        if request.auto_depth or request.drafter == AUTO:
+            drafter, depth = self._choose(sequence, memory)
+        else:
+            drafter, depth = request.drafter, longest
+        asks = {COPYING: longest} if confidences.get(COPYING) else {}
+        return Plan(drafter, depth, asks if drafter == PLAIN else {drafter: depth, **asks})
+
+    def _choose(self, sequence: DecodedSequence, memory: _Memory) -> tuple[str, int]:
+        """Drafter and depth by measured gain; plain rounds until it is known what those cost."""
+        costs = self._costs_of(sequence)
+        if not costs.measured:
+            return PLAIN, 0
+        if memory.trial_rounds:
+            assert memory.trying is not None
+            return memory.trying[0], min(memory.trying[1], sequence.max_depth)
+        memory.trying = None
+        situation = tuple(memory.confidences.values())
+        is_quiet = not any(situation) and memory.chosen.get(situation) == (PLAIN, 0)
+        if is_quiet and memory.num_rounds % _LOOK_EVERY:
+            return PLAIN, 0  # nothing was learnt of drafts since, for there were none
+        curve = costs.curve(sequence.max_depth + 1)
+        options = [Option(curve[0], PLAIN, 0)]
+        for drafter in memory.confidences:
+            options += self._options(sequence, memory, costs, drafter)
+        best = choose(options, memory.chosen.get(situation))
+        memory.token_s = best.token_s
+        if memory.num_rounds % _LOOK_EVERY == 0:
+            memory.trying = self._trial(sequence, memory, costs, options, best)
+        if memory.trying is not None:
+            return memory.trying
+        memory.chosen[situation] = best.drafter, best.depth
+        return best.drafter, best.depth
+
+    def _options(self, sequence: DecodedSequence, memory: _Memory, costs: Costs, drafter: str) -> Iterator[Option]:
+        confidence, longest = memory.confidences[drafter], sequence.max_depth
+        if drafter == COPYING and not confidence:
+            return
+        own, usual = self._records(sequence, memory, drafter)
+        guess = confidence / (MAX_CONFIDENCE + 1) or 0.5
+        shares = survival(own, usual, guess, longest, _NEGLIGIBLE)
+        curve, draft_s = costs.curve(longest + 1), costs.draft(drafter)
+        start_s = self._catch_up_s(sequence, memory, costs, drafter) / max(1, min(_HORIZON, _remaining(sequence)))
+        if sequence.request.auto_depth:
+            yield from depth_options(drafter, shares, curve, draft_s, start_s)
+        else:
+            yield Option((longest * draft_s + curve[longest]) / (1.0 + sum(shares)) + start_s, drafter, longest)
+
+    def _catch_up_s(self, sequence: DecodedSequence, memory: _Memory, costs: Costs, drafter: str) -> float:
+        """What a drafter that has been idle costs before it can draft again."""
+        if drafter == COPYING:
+            return 0.0
+        num_behind = len(sequence.tokens) - memory.uses[drafter].place
+        return costs.catch_up(drafter) * num_behind if num_behind > _SHORT_LAG else 0.0
+
+    # ---- trials -------------------------------------------------------------------------------------------------
+
+    def _trial(
+        self, sequence: DecodedSequence, memory: _Memory, costs: Costs, options: list[Option], best: Option
+    ) -> tuple[str, int] | None:
+        """A drafter and depth that might be better than the best, and can be tried for what has been saved."""
+        saved_s = self._saved_s / costs.slowness
+        for drafter in memory.confidences:
+            use = memory.uses[drafter]
+            if drafter in (COPYING, best.drafter) or memory.num_rounds < use.next_trial:
+                continue
+            most_hopeful = min((option for option in options if option.drafter == drafter), default=best)
+            once_s = self._catch_up_s(sequence, memory, costs, drafter)
+            num_rows = len(sequence.tokens) - use.place
+            price_s = once_s + _TRIAL_ROUNDS * most_hopeful.depth * costs.draft(drafter)
+            is_first = drafter not in self._tried_before and num_rows <= _FIRST_TRIAL_LAG
+            is_affordable = _HOPE * most_hopeful.token_s < best.token_s and price_s < saved_s
+            if most_hopeful is not best and (is_first or is_affordable):
+                self._tried_before.add(drafter)
+                memory.trial_rounds = _TRIAL_ROUNDS + num_rows // _LEAST_CATCH_UP
+                use.wait = min(2 * use.wait, _LONGEST_WAIT)
+                use.next_trial = memory.num_rounds + use.wait
+                return drafter, most_hopeful.depth
+        uncertain = [
+            option
+            for option in options
+            if option.drafter in (PLAIN, COPYING) and option is not best and costs.is_uncertain(option.depth + 1)
+        ]
+        rival = min(uncertain, default=best)
+        if rival is not best and _UNCERTAIN_HOPE * rival.token_s < best.token_s and saved_s > 0.0:
+            return rival.drafter, rival.depth
+        return None
+
+    # ---- after the round ----------------------------------------------------------------------------------------
+
+    def drafted(
+        self, sequence: DecodedSequence, drafter: str, tokens: tuple[int, ...], *, num_asked: int, seconds: float
+    ) -> None:
+        """A drafter proposed `tokens` to follow the text, in this time, for it was asked for `num_asked` of them."""
+        memory, costs = self._memories[sequence], self._costs_of(sequence)
+        use, place = memory.uses[drafter], len(sequence.tokens)
+        num_behind = place - use.place
+        if tokens:
+            records = self._records(sequence, memory, drafter)
+            memory.proposals[drafter, place] = _Proposal(records, place, tokens)
+        if drafter == COPYING:
+            costs.observe_draft(drafter, num_asked, seconds)
+        elif not tokens:
+            use.catching_up_s += seconds
+            return
+        elif num_behind <= _SHORT_LAG:
+            costs.observe_draft(drafter, len(tokens), seconds)
+        elif costs.measured:
+            catching_up_s = use.catching_up_s + seconds - costs.slowness * len(tokens) * costs.draft(drafter)
+            costs.observe_catch_up(drafter, num_behind, max(0.0, catching_up_s))
+        use.place, use.catching_up_s = place, 0.0
+
+    def verified(self, sequence: DecodedSequence, num_rows: int, seconds: float) -> None:
+        """A forward for the sequence alone, and judging, took this long."""
+        self._costs_of(sequence).observe_round(num_rows, seconds)
+
+    def committed(self, sequence: DecodedSequence, record: RoundRecord, *, num_emitted: int) -> None:
+        """The sequence has got that many tokens more by a round."""
+        memory, costs = self._memories.setdefault(sequence, _Memory()), self._costs_of(sequence)
+        memory.num_rounds += 1
+        memory.proposals = {key: each for key, each in memory.proposals.items() if each.meet(sequence.tokens)}
+        if not memory.token_s:
+            return
+        elapsed_s = record.draft_s + record.verify_s
+        self._saved_s += _TRIAL_SHARE * elapsed_s
+        if memory.trying is not None:
+            self._saved_s -= elapsed_s - num_emitted * memory.token_s * costs.slowness
+            memory.trial_rounds = max(0, memory.trial_rounds - 1)
+        elif record.num_drafted and record.drafter != COPYING:
+            use = memory.uses[record.drafter]
+            use.wait, use.next_trial = _FIRST_WAIT, memory.num_rounds + _FIRST_WAIT
+        self._saved_s = min(self._saved_s, _MOST_SAVED * memory.token_s * costs.slowness)
+
+    # ---- what has been learnt -----------------------------------------------------------------------------------
+
+    def report(self) -> SpeculationReport:
+        """What has been learnt so far. May be called from any thread."""
+        costs = self._latest
+        usual = dict(self._usual)
+        return SpeculationReport(
+            verify_s={rows: seconds * costs.slowness for rows, seconds in sorted(costs.measured.items())},
+            draft_s={name: costs.draft(name) * costs.slowness for name in self._drafters if costs.measured},
+            survival={
+                name: pooled_survival([record for key, record in usual.items() if key[0] == name], self._longest)
+                for name in self._drafters
+            },
+        )
+
+    def _records(
+        self, sequence: DecodedSequence, memory: _Memory, drafter: str
+    ) -> tuple[SurvivalRecord, SurvivalRecord]:
+        """How drafts like the drafter's next one survived in this sequence, and in all."""
+        confidence = memory.confidences[drafter]
+        usual = self._usual[drafter, sequence.request.sampling.greedy, confidence]
+        return memory.own[drafter, confidence], usual
+
+    def _costs_of(self, sequence: DecodedSequence) -> Costs:
+        """Costs of rounds with as long a text, within a factor of two, and the same way to choose tokens."""
+        kind = sequence.request.sampling.greedy, (len(sequence.tokens) // 256).bit_length()
+        if kind not in self._costs:
+            self._costs[kind] = self._latest.similar()
+        self._latest = self._costs[kind]
+        return self._latest
+
+
+def _remaining(sequence: DecodedSequence) -> int:
+    return sequence.request.max_tokens - sequence.num_output

@@ -1,0 +1,22 @@
+"""A grammar over tokens, small and strict."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """`edges[state]` has the tokens that may come next, and the state after each. A forbidden token is a KeyError."""
+
+    vocab_size: int
+    edges: Mapping[int, Mapping[int, int]]
+    state: int = 0
+
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        return np.isin(np.arange(self.vocab_size), list(self.edges[self.state]))
+
+    def after(self, token: int) -> "Automaton":
+        return replace(self, state=self.edges[self.state][token])

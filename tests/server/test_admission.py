@@ -1,0 +1,67 @@
+"""What a body becomes for the engine: depth, drafter, rule, prediction and pool."""
+
+from typing import Any
+
+import pytest
+
+from mtplx.configs.settings import Settings
+from mtplx.engine.types import Request
+from mtplx.server.admission import admit
+from mtplx.server.bridge import ServedModel
+from mtplx.server.requests import CompletionBody
+from tests.server.engines import MODEL, letter_engine
+
+
+def admitted(settings: dict[str, Any], fields: dict[str, Any], **more: Any) -> Request:
+    chosen = Settings(**settings)
+    engine = letter_engine()(chosen)
+    model = ServedModel(MODEL, 0, "", engine.model, engine.limits, engine.way, engine.kernels)
+    body = CompletionBody.model_validate({"model": MODEL, "prompt": "abc", **fields})
+    return admit(body, [97], request_id="r", default_max_tokens=5, model=model, settings=chosen, **more)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields", "depth", "auto_depth", "drafter"),
+    [
+        ({}, {}, 16, True, "auto"),
+        ({"max_speculative_depth": 4}, {}, 4, True, "auto"),
+        ({"speculative_depth": 2, "drafter": "ngram"}, {}, 2, False, "ngram"),
+        ({"speculative_depth": 2, "drafter": "ngram"}, {"speculative_depth": "auto"}, 16, True, "ngram"),
+        ({"speculative_depth": 2, "drafter": "ngram"}, {"drafter": "auto"}, 2, False, "auto"),
+        ({}, {"speculative_depth": 3}, 3, False, "auto"),
+        ({"speculative_depth": 0}, {"drafter": "ngram"}, 16, True, "ngram"),
+        ({"drafter": "none"}, {"speculative_depth": 3}, 3, False, "auto"),
+    ],
+)
+def test_the_request_counts_before_the_server(
+    settings: dict[str, Any], fields: dict[str, Any], depth: int, auto_depth: bool, drafter: str
+) -> None:
+    request = admitted(settings, fields)
+    assert (request.depth, request.auto_depth, request.drafter) == (depth, auto_depth, drafter)
+
+
+FIXED = {"speculative_depth": 3, "drafter": "ngram"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields", "rule"),
+    [
+        ({}, {}, "rejection"),
+        ({}, {"seed": 1}, "coupled"),
+        ({}, {"seed": 1, "speculative_depth": 3}, "coupled"),
+        ({}, {"seed": 1, "drafter": "ngram"}, "coupled"),
+        ({}, {"seed": 1, **FIXED}, "rejection"),
+        ({}, {"seed": 1, "acceptance": "rejection"}, "rejection"),
+        ({"acceptance": "block"}, {"seed": 1}, "block"),
+        ({"acceptance": "block"}, {"acceptance": "coupled"}, "coupled"),
+    ],
+)
+def test_the_rule_is_rejection_unless_a_seed_must_fix_what_the_engine_plans(
+    settings: dict[str, Any], fields: dict[str, Any], rule: str
+) -> None:
+    assert admitted(settings, fields).acceptance == rule
+
+
+def test_prediction_and_pool_are_handed_on() -> None:
+    request = admitted({}, {}, prediction=[98, 99], pool="them")
+    assert (request.prediction, request.pool) == ((98, 99), "them")
