@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDic
 
 DrafterName = Literal["auto", "ngram", "self", "model", "none"]
 AcceptanceName = Literal["rejection", "block", "coupled"]
+Activations = Literal["float32", "int8"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _PRESETS = Path(__file__).parent
@@ -80,6 +81,10 @@ class Settings(BaseSettings):
         None, ge=1, description="CPU threads that the native kernels use; one for each processor if not given"
     )
     native_kernels: bool = Field(True, description="whether to use the native kernels where there are any")
+    activations: Activations = Field(
+        "float32",
+        description="what native kernels multiply quantized weights with: float32, or int8, which is quicker and rounds",
+    )
     max_body_bytes: int = Field(8 * 2**20, ge=1, description="largest request body, in bytes; more is answered 413")
     metrics_namespace: str = Field(
         "mtplx", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="prefix of the names in /metrics"

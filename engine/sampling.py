@@ -17,7 +17,7 @@ from mtplx.engine.errors import EngineError, NonFiniteLogitsError
 from mtplx.engine.randomness import Noise, Tokens
 from mtplx.engine.types import Distribution, Grammar, Logits, SamplingParams
 
-Scores = npt.NDArray[np.float64]  # [V], logits after penalties and bias
+Scores = npt.NDArray[np.float64] | npt.NDArray[np.float32]  # [V], logits after penalties and bias
 
 
 class TokenHistory:
@@ -73,7 +73,8 @@ class _Lookahead(TokenHistory):
 
 def check_finite(logits: Logits, num_output: int) -> None:
     """Raises NonFiniteLogitsError unless a token can be chosen from `logits` [V], given after `num_output` tokens."""
-    if not np.isfinite(logits).all():
+    # The sum is finite only if every one is, and quick; a sum that overflows needs the longer look.
+    if not np.isfinite(logits.sum()) and not np.isfinite(logits).all():
         raise NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
 
 
@@ -81,8 +82,11 @@ def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Sco
     """Logits [V] after penalties, bias and grammar, which leaves -inf where it forbids.
 
     Repetition penalty over prompt and output (Keskar et al., 1909.05858); presence and frequency penalty over the
-    output, as OpenAI defines them. Raises EngineError when the grammar forbids every token.
+    output, as OpenAI defines them. Gives the logits themselves where nothing changes them. Raises EngineError when the
+    grammar forbids every token.
     """
+    if history.grammar is None and not params.changes_logits:
+        return logits
     scores = np.asarray(logits).astype(np.float64)
     if params.repetition_penalty != 1.0:
         seen = np.fromiter(history.seen, dtype=np.int64)
@@ -113,7 +117,7 @@ def distribution(scores: Scores, params: SamplingParams) -> Distribution:
     from mtplx.kernels.sampling import cut_distribution  # here, for it loads MLX, and this module is public without
 
     kept = cut_distribution(
-        scores.astype(np.float32),
+        scores.astype(np.float32, copy=False),
         temperature=params.temperature,
         top_k=params.top_k,
         top_p=params.top_p,

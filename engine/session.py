@@ -25,6 +25,7 @@ from mtplx.engine.types import (
     Verdict,
     usual_acceptance,
 )
+from mtplx.kernels.inputs import Inputs
 from mtplx.kernels.preparing import prepare_kernels, speed_up
 
 Prompt = str | Sequence[int] | Sequence[ChatMessage]
@@ -36,8 +37,8 @@ class GenerationConfig:
     measured gain; so does a depth of "auto" up to `max_speculative_depth`. `acceptance` None is "rejection", but
     "coupled" where a seed has to fix the text whatever the engine chooses. `prediction` is text that the output may
     resemble. `model` is as for `--model`: None for the default one, a path, or a hub id; `draft_model`
-    names the model of the drafter "model" likewise. `threads` is how many the native kernels use on a CPU, for the
-    whole process; None is one for each processor.
+    names the model of the drafter "model" likewise. `threads` is how many the native kernels use on a CPU, None one for
+    each processor, and `activations` what they multiply quantized weights with: both are for the whole process.
 
     Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
     added to their logits. Raises InvalidRequestError, which names the field, for a value that `SamplingParams` refuses.
@@ -54,6 +55,7 @@ class GenerationConfig:
     draft_model: str | None = None
     threads: int | None = None
     native_kernels: bool = True
+    activations: Inputs = "float32"
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     temperature: float = 0.0
@@ -129,7 +131,9 @@ class EngineSession:
         self._verdict: Verdict | None = None
 
     def __enter__(self) -> Self:
-        kernels = prepare_kernels(use_native=self.config.native_kernels, threads=self.config.threads)
+        kernels = prepare_kernels(
+            use_native=self.config.native_kernels, threads=self.config.threads, inputs=self.config.activations
+        )
         self._loaded = load_model(self.config.model)
         self._prefill_chunk = default_prefill_chunk(kernels)
         speed_up(self._loaded.model, kernels)

@@ -71,6 +71,12 @@ class SamplingParams:
     def greedy(self) -> bool:
         return self.temperature == 0.0
 
+    @property
+    def changes_logits(self) -> bool:
+        """Whether there is a penalty or a bias."""
+        penalties = self.presence_penalty or self.frequency_penalty
+        return bool(self.repetition_penalty != 1.0 or penalties or self.logit_bias)
+
 
 class Grammar(Protocol):
     """Which tokens may come next. A value: `after` gives another one, so that rolling back is to forget it."""

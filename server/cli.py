@@ -31,6 +31,7 @@ _GENERATE_SETTINGS = (
     "draft_model",
     "threads",
     "native_kernels",
+    "activations",
 )
 _CELLS = ("drafter", "speculative_depth", "max_speculative_depth", "acceptance")  # a bench has its own words for them
 _BENCH_SETTINGS = tuple(name for name in _GENERATE_SETTINGS if name not in _CELLS)
@@ -161,6 +162,7 @@ def _generate(chosen: argparse.Namespace) -> None:
         draft_model=settings.draft_model,
         threads=settings.threads,
         native_kernels=settings.native_kernels,
+        activations=settings.activations,
         max_tokens=chosen.max_tokens,
         temperature=chosen.temperature,
         top_p=chosen.top_p,

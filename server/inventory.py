@@ -38,7 +38,7 @@ def kernels(settings: Settings) -> KernelReport:
     """The kernels that a server with these settings would use."""
     from mtplx.kernels.preparing import kernels_here
 
-    return kernels_here(use_native=settings.native_kernels, threads=settings.threads)
+    return kernels_here(use_native=settings.native_kernels, threads=settings.threads, inputs=settings.activations)
 
 
 def _from_hub() -> Iterator[InstalledModel]:

@@ -16,7 +16,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     from mtplx.engine.scheduler import Scheduler
     from mtplx.kernels.preparing import prepare_kernels, speed_up
 
-    kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads)
+    kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads, inputs=settings.activations)
     model = load_model(settings.model)
     kernels = speed_up(model.model, kernels)
     speculator = make_speculator(

@@ -70,7 +70,7 @@ def split_logits(logits: mx.array | None, counts: Sequence[int]) -> list[Logits]
     """Logits [R, V] as float32 arrays in host memory, [count, V] for each count."""
     if logits is None:
         return [np.empty((0, 0), dtype=np.float32) for _ in counts]
-    rows = np.array(logits.astype(mx.float32))
+    rows = np.asarray(logits.astype(mx.float32))  # the same memory
     return np.split(rows, np.cumsum(counts)[:-1])
 
 

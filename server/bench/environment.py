@@ -18,7 +18,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 def environment(session: EngineSession) -> Mapping[str, object]:
     """Of an open session, as JSON can hold it."""
     model, config = session.model, session.config
-    kernels = kernels_here(use_native=config.native_kernels, threads=config.threads)
+    kernels = kernels_here(use_native=config.native_kernels, threads=config.threads, inputs=config.activations)
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "model": model.id,
