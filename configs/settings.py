@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     native_kernels: bool = Field(True, description="whether to use the native kernels where there are any")
     activations: Activations = Field(
         "float32",
-        description="what native kernels multiply quantized weights with: float32, or int8, which is quicker and rounds",
+        description="what native kernels multiply quantized weights with: float32, or int8: quicker, and rounded",
     )
     max_body_bytes: int = Field(8 * 2**20, ge=1, description="largest request body, in bytes; more is answered 413")
     metrics_namespace: str = Field(
