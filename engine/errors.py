@@ -40,6 +40,10 @@ class EngineUnavailableError(EngineError):
     """The engine is still loading, is shutting down, or has failed."""
 
 
+class TimedOutError(EngineError):
+    """The request took longer than it may, or waited longer for its turn. The message says which and how long."""
+
+
 class NonFiniteLogitsError(EngineError):
     """The model produced NaN or infinite logits; no token can be chosen from them."""
 

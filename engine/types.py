@@ -96,7 +96,9 @@ class Request:
 
     With `auto_depth` the engine chooses the depth of each round, up to `depth`. `prediction` is text that the output
     may resemble; `pool` names the shared store of texts to copy from, if any. `acceptance` is the rule by which draft
-    tokens become output, all of which are exact.
+    tokens become output, all of which are exact. Of the requests that wait, those of the lowest `priority` come first.
+    Rows are shared only among requests of one `cache_salt`. `timeout_s` is how long the request may take, its wait
+    included.
     """
 
     id: str
@@ -112,6 +114,9 @@ class Request:
     prediction: tuple[int, ...] = ()
     pool: str | None = None
     grammar: Grammar | None = None
+    priority: int = 0
+    cache_salt: str = ""
+    timeout_s: float | None = None
 
     @property
     def draft_depth(self) -> int:
@@ -230,7 +235,10 @@ class SpeculationStats:
 
 @dataclass(frozen=True)
 class Completion:
-    """The end of a request. `error` is set exactly when the reason is "error"."""
+    """The end of a request. `error` is set exactly when the reason is "error".
+
+    `num_cached_tokens` counts those of the prompt whose rows were known from an earlier request.
+    """
 
     reason: FinishReason
     num_prompt_tokens: int
@@ -238,6 +246,7 @@ class Completion:
     queue_time_s: float
     speculation: SpeculationStats
     error: EngineError | None = None
+    num_cached_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -253,12 +262,25 @@ class Update:
 
 @dataclass(frozen=True)
 class Load:
-    """How busy the engine is. Cache sizes count rows over all sequences."""
+    """How busy the engine is.
+
+    Cache sizes are of running sequences: what they hold, what they may grow to, and the most that may be. Prefix sizes
+    are of rows kept for later requests, in bytes, and of prompt tokens looked up there and found, since the start.
+    `num_step_rows` and `step_s` are of the last step: rows forwarded, of which at most `max_step_rows`, and seconds.
+    """
 
     num_running: int = 0
     num_waiting: int = 0
-    num_cache_rows: int = 0
-    max_cache_rows: int = 0
+    cache_bytes: int = 0
+    reserved_bytes: int = 0
+    max_cache_bytes: int = 0
+    prefix_bytes: int = 0
+    max_prefix_bytes: int = 0
+    num_prefix_queries: int = 0
+    num_prefix_hits: int = 0
+    num_step_rows: int = 0
+    max_step_rows: int = 0
+    step_s: float = 0.0
 
 
 @dataclass(frozen=True)
