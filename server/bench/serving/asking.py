@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -32,6 +33,7 @@ class Answer:
     sent_s: float
     ended_s: float
     chunks_s: tuple[float, ...] = ()
+    text: str = ""
     num_prompt_tokens: int = 0
     num_output_tokens: int = 0
     error: str | None = None
@@ -44,34 +46,39 @@ class Answer:
     @property
     def gaps_s(self) -> list[float]:
         """Seconds that each chunk came after the one before it."""
-        return [after - before for before, after in zip(self.chunks_s, self.chunks_s[1:], strict=False)]
+        return [after - before for before, after in pairwise(self.chunks_s)]
 
 
 async def ask(client: httpx.AsyncClient, url: str, body: Mapping[str, Any]) -> Answer:
     """Stream the answer to a chat completion's body from the server at `url`."""
     sent_s = time.perf_counter()
     blocks: list[Block] = []
-    error = None
+    error = await receive(client, url, body, blocks)
+    return read_answer(sent_s, time.perf_counter(), blocks, error)
+
+
+async def receive(client: httpx.AsyncClient, url: str, body: Mapping[str, Any], blocks: list[Block]) -> str | None:
+    """Append what is streamed to `blocks` as it comes; what went wrong, if anything did."""
     try:
         async with client.stream("POST", url + CHAT_PATH, json={**body, **_STREAMED}) as response:
-            if response.status_code == HTTPStatus.OK:
-                # Parsed afterwards, so that a block's time is that of its coming.
-                async for data in response.aiter_raw():
-                    blocks.append(Block(time.perf_counter(), data))
-            else:
-                error = f"status {response.status_code}: {(await response.aread()).decode(errors='replace')}"
+            if response.status_code != HTTPStatus.OK:
+                return f"status {response.status_code}: {(await response.aread()).decode(errors='replace')}"
+            async for data in response.aiter_raw():  # parsed later, so that a block's time is that of its coming
+                blocks.append(Block(time.perf_counter(), data))
     except httpx.HTTPError as failure:
-        error = f"{type(failure).__name__}: {failure}"
-    return read_answer(sent_s, time.perf_counter(), blocks, error)
+        return f"{type(failure).__name__}: {failure}"
+    return None
 
 
 def read_answer(sent_s: float, ended_s: float, blocks: Sequence[Block], error: str | None = None) -> Answer:
     """What the blocks of a reply's body say."""
     chunks_s: list[float] = []
+    text = ""
     usage: Mapping[str, int] = {}
     for at_s, event in _events(blocks):
-        if any(map(_has_text, event.get("choices") or ())):
+        if piece := "".join(map(_text, event.get("choices") or ())):
             chunks_s.append(at_s)
+            text += piece
         usage = event.get("usage") or usage
         if "error" in event:
             error = json.dumps(event["error"])
@@ -79,6 +86,7 @@ def read_answer(sent_s: float, ended_s: float, blocks: Sequence[Block], error: s
         sent_s=sent_s,
         ended_s=ended_s,
         chunks_s=tuple(chunks_s),
+        text=text,
         num_prompt_tokens=usage.get("prompt_tokens", 0),
         num_output_tokens=usage.get("completion_tokens", len(chunks_s)),
         error=error if error or chunks_s or usage else "the reply had no text",
@@ -99,6 +107,6 @@ def _events(blocks: Iterable[Block]) -> Iterator[tuple[float, dict[str, Any]]]:
                 yield block.at_s, json.loads(data)
 
 
-def _has_text(choice: Mapping[str, Any]) -> bool:
+def _text(choice: Mapping[str, Any]) -> str:
     said = choice.get("delta") or choice
-    return bool(said.get("content") or said.get("reasoning_content") or said.get("text"))
+    return said.get("reasoning_content") or said.get("content") or said.get("text") or ""
