@@ -63,7 +63,7 @@ async def receive(client: httpx.AsyncClient, url: str, body: Mapping[str, Any], 
         async with client.stream("POST", url + CHAT_PATH, json={**body, **_STREAMED}) as response:
             if response.status_code != HTTPStatus.OK:
                 return f"status {response.status_code}: {(await response.aread()).decode(errors='replace')}"
-            async for data in response.aiter_raw():  # parsed later, so that a block's time is that of its coming
+            async for data in response.aiter_bytes():  # parsed later, so that a block's time is that of its coming
                 blocks.append(Block(time.perf_counter(), data))
     except httpx.HTTPError as failure:
         return f"{type(failure).__name__}: {failure}"
