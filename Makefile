@@ -1,7 +1,7 @@
 # Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native serve test check sanitize bench bench-bars bench-kernels clean
+.PHONY: help setup native serve test check sanitize bench bench-bars bench-kernels bench-serve soak clean
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
@@ -90,6 +90,13 @@ bench-bars: setup  ## Measure whether speculation pays; SPEC_BENCH=path names Sp
 
 bench-kernels: setup  ## Measure the native kernels; LLAMA_BENCH=path compares with llama.cpp, JSON=path writes rows
 	@LLAMA_BENCH="$(LLAMA_BENCH)" JSON="$(JSON)" $(BIN)/python -m tests.bench.kernels
+
+bench-serve: setup  ## Measure many clients at once; LLAMA_SERVER=path compares with llama.cpp, JSON=path writes rows
+	@LLAMA_SERVER="$(LLAMA_SERVER)" JSON="$(JSON)" $(BIN)/python -m tests.bench.serving
+
+SECONDS := 1200
+soak: setup  ## Let clients come and go for SECONDS (1200), then see whether all adds up; JSON=path writes rows
+	@JSON="$(JSON)" $(BIN)/python -m tests.bench.soak $(SECONDS)
 
 clean:  ## Remove .venv and all that was built
 	rm -rf $(VENV) kernels/*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

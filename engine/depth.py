@@ -43,3 +43,39 @@ def choose(options: Sequence[Option], previous: tuple[str, int] | None) -> Optio
         if option[1:] == previous and option.token_s <= least_gain:
             return option
     return best
+
+
+def share_rows(
+    shares: Sequence[Sequence[float]], curve: Sequence[float], num_fixed_rows: int, most_rows: int
+) -> list[int]:
+    """How many draft tokens each of several sequences gets in a round that they share: a depth for each.
+
+    `shares` are s_1 … of each sequence, `curve` is V(1) … of rows together, at least as far as `most_rows`. The pending
+    tokens and `num_fixed_rows` draft tokens are forwarded in any case. Output is a token for each sequence and the sum
+    of the shares that are taken; what is most a second is best. A row costs the same whose ever it is, so the likeliest
+    tokens come first, and where to stop is all there is to choose.
+    """
+    ranked = sorted(
+        ((share, -index) for index, each in enumerate(shares) for share in each),
+        reverse=True,
+    )  # of a sequence, shares never rise, so its tokens stay in order
+    num_tokens, num_rows = float(len(shares)), len(shares) + num_fixed_rows
+    best_rate, num_best = num_tokens / curve[num_rows - 1], 0
+    for count, (share, _) in enumerate(ranked[: max(0, most_rows - num_rows)], 1):
+        num_tokens += share
+        rate = num_tokens / curve[num_rows + count - 1]
+        if rate > best_rate * (1.0 + _MARGIN):
+            best_rate, num_best = rate, count
+    depths = [0] * len(shares)
+    for _, index in ranked[:num_best]:
+        depths[-index] += 1
+    return depths
+
+
+def fit_rows(depths: Sequence[int], most: int) -> list[int]:
+    """Depths that sum up to at most `most` tokens, of which the deepest have lost some."""
+    fitting = list(depths)
+    while sum(fitting) > most:
+        deepest = max(range(len(fitting)), key=fitting.__getitem__)
+        fitting[deepest] -= 1
+    return fitting

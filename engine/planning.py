@@ -11,12 +11,12 @@ clock, no array: times are handed in.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.costs import Costs
-from mtplx.engine.depth import Option, choose, depth_options
+from mtplx.engine.depth import Option, choose, depth_options, fit_rows, share_rows
 from mtplx.engine.drafters.base import MAX_CONFIDENCE
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.survival import SurvivalRecord, pooled_survival, survival
@@ -36,6 +36,7 @@ _UNCERTAIN_HOPE = 0.7  # the same for a number of rows whose cost is uncertain
 _HORIZON = 256  # tokens over which a drafter that must catch up may make up for it
 _LEAST_CATCH_UP = 32  # rows a round that a drafter far behind comes nearer, at least
 _SHORT_LAG = 32  # rows that a drafter catches up with in passing
+_PROMPT_PATIENCE = 1.8  # how much longer a round may take for the sake of prompts
 _FIRST_TRIAL_LAG = 256  # the most rows to catch up with in the first trial of all
 
 
@@ -119,6 +120,7 @@ class Planner:
         self._usual: defaultdict[tuple[str, bool, int], SurvivalRecord] = defaultdict(_usual_record)
         self._costs: dict[tuple[bool, int], Costs] = {}
         self._latest = Costs()
+        self._shared = Costs()  # of rounds of several sequences, by all their rows
         self._tried_before: set[str] = set()
         self._saved_s = 0.0  # for trials
         self._longest = 0
@@ -146,6 +148,42 @@ class Planner:
             drafter, depth = request.drafter, longest
         asks = {COPYING: longest} if confidences.get(COPYING) else {}
         return Plan(drafter, depth, asks if drafter == PLAIN else {drafter: depth, **asks})
+
+    def plan_together(
+        self, sequences: Sequence[DecodedSequence], confidences: Sequence[Mapping[str, int]], most_rows: int
+    ) -> list[Plan]:
+        """The next round of several sequences in one forward of at most so many rows; arguments as for `plan`.
+
+        A row costs the same whose ever it is: the likeliest draft tokens of all sequences get theirs, as long as they
+        pay. Drafts of a depth that the request fixes come first; others only if they cost nothing to make, for all
+        would wait for them.
+        """
+        drafters, fixed, shares = [], [], []
+        for sequence, known in zip(sequences, confidences, strict=True):
+            memory = self._memories.setdefault(sequence, _Memory())
+            memory.confidences, memory.token_s, memory.trying, memory.trial_rounds = known, 0.0, None, 0
+            self._longest = max(self._longest, sequence.max_depth)
+            is_fixed = sequence.request.drafter in known and not sequence.request.auto_depth
+            drafters.append(sequence.request.drafter if is_fixed else COPYING)
+            fixed.append(sequence.max_depth if is_fixed else 0)
+            can_copy = not is_fixed and known.get(COPYING)
+            shares.append(self._shares(sequence, memory, COPYING) if can_copy else [])
+        fixed = fit_rows(fixed, max(0, most_rows - len(sequences)))
+        num_free = max((len(each) for each in shares), default=0)
+        curve = self._shared.curve(most_rows) if num_free and self._shared.measured else ()
+        chosen = share_rows(shares, curve, sum(fixed), most_rows) if curve else [0] * len(sequences)
+        plans = []
+        for sequence, known, drafter, *depths in zip(sequences, confidences, drafters, fixed, chosen, strict=True):
+            depth = sum(depths)
+            asks = {COPYING: sequence.max_depth} if known.get(COPYING) else {}
+            plans.append(Plan(drafter, depth, {drafter: depth, **asks}) if depth else Plan(asks=asks))
+        return plans
+
+    def _shares(self, sequence: DecodedSequence, memory: _Memory, drafter: str) -> list[float]:
+        """How likely the drafter's next draft survives up to each position."""
+        own, usual = self._records(sequence, memory, drafter)
+        guess = memory.confidences[drafter] / (MAX_CONFIDENCE + 1) or 0.5
+        return survival(own, usual, guess, sequence.max_depth, _NEGLIGIBLE)
 
     def _choose(self, sequence: DecodedSequence, memory: _Memory) -> tuple[str, int]:
         """Drafter and depth by measured gain; plain rounds until it is known what those cost."""
@@ -177,9 +215,7 @@ class Planner:
         confidence, longest = memory.confidences[drafter], sequence.max_depth
         if drafter == COPYING and not confidence:
             return
-        own, usual = self._records(sequence, memory, drafter)
-        guess = confidence / (MAX_CONFIDENCE + 1) or 0.5
-        shares = survival(own, usual, guess, longest, _NEGLIGIBLE)
+        shares = self._shares(sequence, memory, drafter)
         curve, draft_s = costs.curve(longest + 1), costs.draft(drafter)
         start_s = self._catch_up_s(sequence, memory, costs, drafter) / max(1, min(_HORIZON, _remaining(sequence)))
         if sequence.request.auto_depth:
@@ -254,6 +290,19 @@ class Planner:
     def verified(self, sequence: DecodedSequence, num_rows: int, seconds: float) -> None:
         """A forward for the sequence alone, and judging, took this long."""
         self._costs_of(sequence).observe_round(num_rows, seconds)
+        self._shared.observe_round(num_rows, seconds)
+
+    def verified_together(self, num_rows: int, seconds: float) -> None:
+        """A forward of that many rows of several sequences, and judging, took this long."""
+        self._shared.observe_round(num_rows, seconds)
+
+    def prompt_rows(self, num_rows: int, most: int) -> int:
+        """How many rows of prompts may join `num_rows` of texts under way, so that these are not kept waiting much."""
+        if not self._shared.measured:
+            return min(most, num_rows)
+        curve = self._shared.curve(num_rows + most)
+        limit_s = _PROMPT_PATIENCE * curve[num_rows - 1]
+        return max(1, sum(cost <= limit_s for cost in curve[num_rows : num_rows + most]))
 
     def committed(self, sequence: DecodedSequence, record: RoundRecord, *, num_emitted: int) -> None:
         """The sequence has got that many tokens more by a round."""

@@ -1,42 +1,47 @@
-"""Whose turn it is: admits waiting requests and interleaves the rounds of running ones.
+"""What goes into the next forward: admits waiting requests, and has running ones share every step.
 
-A step is one round, or one chunk of one prompt, so that nobody waits longer than that for a turn or for an abort to
-take effect. Knows fairness and time; knows nothing of how a round works.
+A step is one forward for all: the pending tokens of all texts under way, their drafts, and as many rows of new prompts
+as these texts can wait for. A model that runs one sequence at a time takes turns instead. Knows fairness, memory and
+time; knows nothing of how a round works.
 """
 
 import logging
 import time
-from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mtplx.engine.errors import EngineError
+from mtplx.engine.cache_memory import CacheMemory
+from mtplx.engine.errors import EngineError, TimedOutError
+from mtplx.engine.prefix.prefix_cache import PrefixCache
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import Completion, FinishReason, Load, Request, SpeculationReport, SpeculationStats, Update
+from mtplx.engine.types import Completion, FinishReason, Load, Request, SpeculationReport, Update
+from mtplx.engine.waiting import Waiting, WaitingLine
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Waiting:
-    request: Request
-    since: float  # monotonic seconds
+class SchedulerLimits:
+    """`max_running` sequences at a time; `prefill_chunk` rows of prompts, and `max_step_rows` rows in all, a step.
 
-    def completion(self, reason: FinishReason) -> Completion:
-        """The end of a request that never ran."""
-        return Completion(
-            reason=reason,
-            num_prompt_tokens=len(self.request.prompt),
-            num_output_tokens=0,
-            queue_time_s=time.monotonic() - self.since,
-            speculation=SpeculationStats.none(self.request.draft_depth),
-        )
+    A request that waits longer than `queue_timeout_s` fails; None lets it wait.
+    """
+
+    max_running: int
+    prefill_chunk: int
+    max_step_rows: int
+    queue_timeout_s: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Running:
     sequence: DecodedSequence
+    since_s: float  # monotonic, when it began to wait
     queue_time_s: float
+    reserved_bytes: int
+    num_cached: int
+    is_suspect: bool = False  # shared a forward that failed, and has not got through one since
 
     @property
     def request(self) -> Request:
@@ -49,30 +54,53 @@ class _Running:
             num_output_tokens=self.sequence.num_output,
             queue_time_s=self.queue_time_s,
             speculation=self.sequence.speculation,
+            num_cached_tokens=self.num_cached,
         )
 
 
+@dataclass(frozen=True)
+class _Turn:
+    """Who takes part in a step: those that decode a round, and those whose prompt goes on by some rows."""
+
+    decoding: Sequence[_Running]
+    prefilling: Sequence[tuple[_Running, int]]
+
+    @property
+    def all(self) -> list[_Running]:
+        return [*self.decoding, *(running for running, _ in self.prefilling)]
+
+
 class Scheduler:
-    """First come, first served for at most `max_running` sequences, which then take turns.
+    """First come, first served within a priority, as far as places and memory go."""
 
-    `prefill_chunk` is the most rows of a prompt that one step forwards; `max_rows` what one sequence may grow to.
-    """
-
-    def __init__(self, speculator: Speculator, *, max_running: int, prefill_chunk: int, max_rows: int) -> None:
+    def __init__(
+        self, speculator: Speculator, limits: SchedulerLimits, memory: CacheMemory, prefixes: PrefixCache
+    ) -> None:
         self._speculator = speculator
-        self._max_running = max_running
-        self._prefill_chunk = prefill_chunk
-        self._max_cache_rows = max_running * max_rows
-        self._waiting: deque[_Waiting] = deque()
-        self._running: deque[_Running] = deque()  # the next turn is the leftmost's
+        self._limits = limits
+        self._memory = memory
+        self._prefixes = prefixes
+        self._waiting = WaitingLine()
+        self._running: list[_Running] = []  # in the order in which they began
+        self._step_rows = 0
+        self._step_s = 0.0
 
     @property
     def load(self) -> Load:
+        num_rows = sum(running.sequence.cache.num_committed for running in self._running)
         return Load(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
-            num_cache_rows=sum(running.sequence.cache.num_committed for running in self._running),
-            max_cache_rows=self._max_cache_rows,
+            cache_bytes=num_rows * self._memory.row_bytes,
+            reserved_bytes=self._reserved_bytes,
+            max_cache_bytes=self._memory.max_bytes,
+            prefix_bytes=self._prefixes.num_bytes,
+            max_prefix_bytes=self._prefixes.budget_bytes,
+            num_prefix_queries=self._prefixes.num_queried_tokens,
+            num_prefix_hits=self._prefixes.num_hit_tokens,
+            num_step_rows=self._step_rows,
+            max_step_rows=self._limits.max_step_rows,
+            step_s=self._step_s,
         )
 
     @property
@@ -80,59 +108,161 @@ class Scheduler:
         """What has been learnt of speculation. May be asked from any thread."""
         return self._speculator.planner.report()
 
+    @property
+    def _reserved_bytes(self) -> int:
+        return sum(running.reserved_bytes for running in self._running)
+
     def add(self, request: Request) -> None:
         """Queue a request, which must be within the engine's limits."""
-        self._waiting.append(_Waiting(request, time.monotonic()))
+        self._waiting.add(request)
 
     def abort(self, request_id: str) -> list[Update]:
         """Forget a request, wherever it is; its end, or nothing if it is not here."""
-        entries: list[_Waiting | _Running] = [*self._waiting, *self._running]
-        ended = [entry for entry in entries if entry.request.id == request_id]
-        self._waiting = deque(entry for entry in self._waiting if entry not in ended)
-        self._running = deque(entry for entry in self._running if entry not in ended)
-        return [Update(request_id, completion=entry.completion("abort")) for entry in ended]
+        updates = []
+        for waiting in [each for each in self._waiting if each.request.id == request_id]:
+            self._waiting.remove(waiting)
+            updates.append(Update(request_id, completion=waiting.completion("abort")))
+        for running in [each for each in self._running if each.request.id == request_id]:
+            self._running.remove(running)
+            updates.append(Update(request_id, completion=running.completion("abort")))
+        return updates
 
     def step(self) -> list[Update]:
-        """One turn of the sequence that has waited longest for one."""
-        updates = self._admit()
-        if not self._running:
-            return updates
-        running = self._running.popleft()
-        try:
-            update = self._turn(running)
-        except Exception as error:
-            update = _failure(running, error)
-        if update is None or update.completion is None:
-            self._running.append(running)
-        return updates if update is None else [*updates, update]
+        """One forward for all who can take part, and what came of it."""
+        started_at_s = time.perf_counter()
+        updates = [*self._time_out(), *self._admit()]
+        self._step_rows = 0
+        if self._running:
+            updates += self._run(self._turn())
+        self._step_s = time.perf_counter() - started_at_s
+        return updates
+
+    # ---- who runs -----------------------------------------------------------------------------------------------
+
+    def _time_out(self) -> list[Update]:
+        """The ends of those that have waited or run for too long."""
+        now_s = time.monotonic()
+        updates = []
+        for waiting in list(self._waiting):
+            limits = [limit for limit in (self._limits.queue_timeout_s, waiting.request.timeout_s) if limit is not None]
+            if limits and now_s - waiting.since_s > min(limits):
+                self._waiting.remove(waiting)
+                error = TimedOutError(f"the request was still waiting for its turn after {min(limits):g} seconds")
+                updates.append(_failure(waiting, error))
+        for running in list(self._running):
+            limit = running.request.timeout_s
+            if limit is not None and now_s - running.since_s > limit:
+                self._running.remove(running)
+                updates.append(_failure(running, TimedOutError(f"the request was not done after {limit:g} seconds")))
+        return updates
 
     def _admit(self) -> list[Update]:
         """Let waiting requests run while there is room; the ends of those that could not even begin."""
         failures = []
-        while self._waiting and len(self._running) < self._max_running:
-            waiting = self._waiting.popleft()
+        while len(self._waiting) and len(self._running) < self._limits.max_running:
+            waiting = self._waiting.first()
+            needed = self._memory.needed_by(waiting.request)
+            if self._running and self._reserved_bytes + needed > self._memory.max_bytes:
+                break
+            self._waiting.remove(waiting)
             try:
                 sequence = self._speculator.begin(waiting.request)
+                num_cached = self._prefixes.borrow(sequence.tokens, sequence.cache, waiting.request.cache_salt)
             except Exception as error:
                 failures.append(_failure(waiting, error))
             else:
-                self._running.append(_Running(sequence, time.monotonic() - waiting.since))
+                queue_time_s = time.monotonic() - waiting.since_s
+                self._running.append(_Running(sequence, waiting.since_s, queue_time_s, needed, num_cached))
         return failures
 
-    def _turn(self, running: _Running) -> Update | None:
-        """A chunk of the prompt, which brings no news, or a round."""
-        sequence = running.sequence
-        if sequence.num_to_prefill:
-            self._speculator.prefill(sequence, min(sequence.num_to_prefill, self._prefill_chunk))
-            return None
-        [draft] = self._speculator.draft([sequence])
-        [verdict] = self._speculator.verify([sequence], [draft])
-        emission = self._speculator.commit(sequence, draft, verdict)
-        completion = None if emission.reason is None else running.completion(emission.reason)
-        return Update(running.request.id, emission.text, emission.tokens, emission.record, completion)
+    def _turn(self) -> _Turn:
+        suspects = [running for running in self._running if running.is_suspect]
+        if suspects:
+            return self._alone(suspects[0])
+        if self._speculator.target.way == "sequential":
+            self._running.append(self._running.pop(0))
+            return self._alone(self._running[-1])
+        decoding = [running for running in self._running if not running.sequence.num_to_prefill]
+        decoding = decoding[: self._limits.max_step_rows]
+        return _Turn(decoding, self._prompts(len(decoding)))
+
+    def _alone(self, running: _Running) -> _Turn:
+        num_rows = min(running.sequence.num_to_prefill, self._limits.prefill_chunk)
+        return _Turn([], [(running, num_rows)]) if num_rows else _Turn([running], [])
+
+    def _prompts(self, num_decoding: int) -> list[tuple[_Running, int]]:
+        """Whose prompts go on by how many rows beside that many texts under way, the oldest first."""
+        room = min(self._limits.prefill_chunk, self._limits.max_step_rows - num_decoding)
+        if num_decoding:
+            room = min(room, self._speculator.planner.prompt_rows(num_decoding, self._limits.prefill_chunk))
+        prompts = []
+        for running in self._running:
+            num_rows = min(running.sequence.num_to_prefill, room)
+            if num_rows > 0:
+                prompts.append((running, num_rows))
+                room -= num_rows
+        return prompts
+
+    # ---- the step -----------------------------------------------------------------------------------------------
+
+    def _run(self, turn: _Turn) -> list[Update]:
+        sequences = [running.sequence for running in turn.decoding]
+        prompts = [(running.sequence, num_rows) for running, num_rows in turn.prefilling]
+        num_prompt_rows = sum(num_rows for _, num_rows in prompts)
+        try:
+            drafts = (
+                self._speculator.draft(sequences, self._limits.max_step_rows - num_prompt_rows) if sequences else []
+            )
+            self._step_rows = sum(len(draft) + 1 for draft in drafts) + num_prompt_rows
+            verdicts = self._speculator.verify(sequences, drafts, prompts)
+        except Exception as error:
+            return self._recover(turn.all, error)
+        for running, _ in turn.prefilling:
+            if not running.sequence.num_to_prefill:
+                self._bank(running.sequence)
+        updates = []
+        for running, draft, verdict in zip(turn.decoding, drafts, verdicts, strict=True):
+            if isinstance(verdict, Exception):
+                updates.append(self._end(running, verdict))
+                continue
+            try:
+                emission = self._speculator.commit(running.sequence, draft, verdict)
+            except Exception as error:
+                updates.append(self._end(running, error))
+                continue
+            running.is_suspect = False
+            completion = None
+            if emission.reason is not None:
+                completion = running.completion(emission.reason)
+                self._running.remove(running)
+                self._bank(running.sequence)
+            updates.append(Update(running.request.id, emission.text, emission.tokens, emission.record, completion))
+        return updates
+
+    def _recover(self, all_running: Iterable[_Running], error: Exception) -> list[Update]:
+        """After a forward that failed: whoever was alone in it is at fault; several begin again, one at a time."""
+        suspects = list(all_running)
+        if len(suspects) == 1:
+            return [self._end(suspects[0], error)]
+        logger.warning("a forward of %d requests failed; each is tried alone", len(suspects), exc_info=error)
+        for running in suspects:
+            running.is_suspect = True
+            self._speculator.start_over(running.sequence)
+        return []
+
+    def _end(self, running: _Running, error: Exception) -> Update:
+        self._running.remove(running)
+        return _failure(running, error)
+
+    def _bank(self, sequence: DecodedSequence) -> None:
+        """Keep the sequence's rows for later requests. That this fails is nothing to the request."""
+        try:
+            self._prefixes.bank(sequence.tokens, sequence.cache, sequence.request.cache_salt)
+        except Exception:
+            logger.exception("rows of request %s cannot be kept for later ones", sequence.request.id)
 
 
-def _failure(entry: _Waiting | _Running, error: Exception) -> Update:
+def _failure(entry: Waiting | _Running, error: Exception) -> Update:
     """The end of a request that itself failed; the others go on."""
     request_id = entry.request.id
     if not isinstance(error, EngineError):

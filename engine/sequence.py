@@ -34,8 +34,8 @@ class Sequence:
 
     @property
     def num_to_prefill(self) -> int:
-        """Rows of the prompt that are still to be forwarded before the first round."""
-        return max(0, len(self.request.prompt) - 1 - self.cache.num_committed)
+        """Rows that are still to be forwarded before the next round: those before the pending token."""
+        return len(self.tokens) - 1 - self.cache.num_committed
 
     @property
     def max_depth(self) -> int:

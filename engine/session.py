@@ -224,7 +224,10 @@ class EngineSession:
         """Run the target over the pending token and the draft. Their rows are in the cache now, uncommitted."""
         if self._draft is None or self._verdict is not None:
             raise StageOrderError("there is no draft to verify; call draft() first")
-        [self._verdict] = self._open_speculator().verify([self._begun()], [self._draft])
+        [verdict] = self._open_speculator().verify([self._begun()], [self._draft])
+        if isinstance(verdict, Exception):
+            raise verdict
+        self._verdict = verdict
         return self._verdict
 
     def commit(self) -> Emission:

@@ -23,6 +23,8 @@ from mtplx.engine.types import PLAIN, Distribution, Draft, FinishReason, Logits,
 
 logger = logging.getLogger(__name__)
 
+_MOST_ROWS = 64  # of a forward whose rows nobody limits
+
 
 @dataclass(frozen=True)
 class Emission:
@@ -58,20 +60,21 @@ class Speculator:
 
     def prefill(self, sequence: DecodedSequence, num_rows: int) -> None:
         """Forward the next `num_rows` rows of the prompt. They need no logits."""
-        start = sequence.cache.num_committed
-        self.target.forward([Rows(sequence.cache, sequence.tokens[start : start + num_rows], 0)])
-        sequence.cache.commit(num_rows)
+        self.verify([], [], [(sequence, num_rows)])
 
-    def draft(self, sequences: Sequence[DecodedSequence]) -> list[Draft]:
+    def start_over(self, sequence: DecodedSequence) -> None:
+        """Give the sequence a fresh cache, which is to be prefilled with all its text has been so far."""
+        sequence.cache = self.target.new_cache()
+
+    def draft(self, sequences: Sequence[DecodedSequence], most_rows: int | None = None) -> list[Draft]:
         """Guesses at how each sequence goes on, each drafter being asked once for all who want it.
 
-        A draft is empty where none is asked for, where the drafter has none, and where it fails.
+        They will share a forward of at most `most_rows`, if that is given. A draft is empty where none is asked for,
+        where the drafter has none, and where it fails.
         """
-        plans, seconds = [], []
-        for sequence in sequences:
-            started_at_s = time.perf_counter()
-            plans.append(self._plan(sequence))
-            seconds.append(time.perf_counter() - started_at_s)
+        started_at_s = time.perf_counter()
+        plans = self._plan(sequences, most_rows)
+        seconds = [(time.perf_counter() - started_at_s) / len(plans) for _ in plans]
         drafts = [Draft(drafter=plan.drafter, depth=plan.depth, failed=plan.failed) for plan in plans]
         for name, drafter in self.drafters.items():
             asking = [index for index, plan in enumerate(plans) if name in plan.asks]
@@ -94,19 +97,35 @@ class Speculator:
                     drafts[index] = _cut(proposal, plan)
         return [replace(draft, seconds=elapsed_s) for draft, elapsed_s in zip(drafts, seconds, strict=True)]
 
-    def verify(self, sequences: Sequence[DecodedSequence], drafts: Sequence[Draft]) -> list[Verdict]:
-        """One forward over pending tokens and drafts, and what it makes of each draft."""
+    def verify(
+        self,
+        sequences: Sequence[DecodedSequence],
+        drafts: Sequence[Draft],
+        prompts: Sequence[tuple[DecodedSequence, int]] = (),
+    ) -> list[Verdict | Exception]:
+        """One forward over pending tokens and drafts, and what it makes of each draft.
+
+        So many rows of the `prompts` given join it. An exception in place of a verdict is what judging that one draft
+        raised. After a forward that raises, the caches of all are of no further use.
+        """
         batch = [
             Rows(sequence.cache, [sequence.tokens[-1], *draft.tokens], len(draft) + 1)
             for sequence, draft in zip(sequences, drafts, strict=True)
         ]
+        batch += [Rows(sequence.cache, _next_rows(sequence, num_rows), 0) for sequence, num_rows in prompts]
         started_at_s = time.perf_counter()
         logits = self.target.forward(batch)
-        verdicts = [judge(*each) for each in zip(sequences, drafts, logits, strict=True)]
+        verdicts = [_judged(*each) for each in zip(sequences, drafts, logits[: len(drafts)], strict=True)]
         elapsed_s = time.perf_counter() - started_at_s
-        if len(batch) == 1:
+        for sequence, num_rows in prompts:
+            sequence.cache.commit(num_rows)
+        if len(sequences) == 1 and not prompts:
             self.planner.verified(sequences[0], len(batch[0].tokens), elapsed_s)
-        return [replace(verdict, seconds=elapsed_s) for verdict in verdicts]
+        elif sequences:
+            self.planner.verified_together(sum(len(rows.tokens) for rows in batch), elapsed_s)
+        return [
+            replace(verdict, seconds=elapsed_s) if isinstance(verdict, Verdict) else verdict for verdict in verdicts
+        ]
 
     def commit(self, sequence: DecodedSequence, draft: Draft, verdict: Verdict) -> Emission:
         """Make the accepted run output, cut where the text ends; keep its rows and forget the others."""
@@ -152,8 +171,25 @@ class Speculator:
             return False
         return True
 
-    def _plan(self, sequence: DecodedSequence) -> Plan:
-        """The planner's choice; a plain round where a drafter fails to say how confident it is."""
+    def _plan(self, sequences: Sequence[DecodedSequence], most_rows: int | None) -> list[Plan]:
+        """The planner's choices; a plain round where a drafter fails to say how confident it is."""
+        confidences = [self._confidences(sequence) for sequence in sequences]
+        if len(sequences) == 1:
+            [sequence], [known] = sequences, confidences
+            return [known if isinstance(known, Plan) else self.planner.plan(sequence, known)]
+        able = [index for index, known in enumerate(confidences) if not isinstance(known, Plan)]
+        plans = [known if isinstance(known, Plan) else Plan() for known in confidences]
+        planned = self.planner.plan_together(
+            [sequences[index] for index in able],
+            [known for known in confidences if not isinstance(known, Plan)],
+            most_rows or _MOST_ROWS,
+        )
+        for index, plan in zip(able, planned, strict=True):
+            plans[index] = plan
+        return plans
+
+    def _confidences(self, sequence: DecodedSequence) -> Mapping[str, int] | Plan:
+        """How confident the drafters are that the planner may choose from; a plain round if one fails to say."""
         confidences = {}
         for name in self.planner.candidates(sequence):
             try:
@@ -161,7 +197,7 @@ class Speculator:
             except Exception:
                 self._log_failure(self.drafters[name])
                 return Plan(name, failed=True)
-        return self.planner.plan(sequence, confidences)
+        return confidences
 
     def _propose(self, drafter: Drafter, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
         """What the drafter proposes, failed drafts if it raises."""
@@ -182,6 +218,19 @@ def _cut(proposal: Draft, plan: Plan) -> Draft:
     """As much of a proposal as is to be verified."""
     distributions = proposal.distributions and proposal.distributions[: plan.depth]
     return Draft(proposal.tokens[: plan.depth], distributions, drafter=plan.drafter, depth=plan.depth)
+
+
+def _next_rows(sequence: DecodedSequence, num_rows: int) -> list[int]:
+    start = sequence.cache.num_committed
+    return sequence.tokens[start : start + num_rows]
+
+
+def _judged(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict | Exception:
+    """As `judge`; what is wrong with one sequence is no other's affair."""
+    try:
+        return judge(sequence, draft, logits)
+    except Exception as error:
+        return error
 
 
 def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
