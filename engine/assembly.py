@@ -1,6 +1,7 @@
 """Puts the parts of an engine together for a loaded model. Knows which parts there are; does none of their work."""
 
 import logging
+import os
 
 import mlx.core as mx
 
@@ -24,6 +25,16 @@ def default_prefill_chunk(kernels: KernelReport) -> int:
     if mx.default_device() == mx.gpu:
         return 512
     return 64 if kernels.active else 16
+
+
+def default_step_rows(kernels: KernelReport) -> int:
+    """The most rows of a step, of prompts and texts together."""
+    return 2 * default_prefill_chunk(kernels)
+
+
+def machine_memory_bytes() -> int:
+    """Of this machine, whoever uses it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def load_draft_model(spec: str | None, kernels: KernelReport) -> LoadedModel | None:

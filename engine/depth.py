@@ -70,12 +70,3 @@ def share_rows(
     for _, index in ranked[:num_best]:
         depths[-index] += 1
     return depths
-
-
-def fit_rows(depths: Sequence[int], most: int) -> list[int]:
-    """Depths that sum up to at most `most` tokens, of which the deepest have lost some."""
-    fitting = list(depths)
-    while sum(fitting) > most:
-        deepest = max(range(len(fitting)), key=fitting.__getitem__)
-        fitting[deepest] -= 1
-    return fitting

@@ -3,18 +3,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mtplx.engine.cache_memory import CacheMemory
 from mtplx.engine.errors import ContextLengthError, InvalidRequestError
 from mtplx.engine.types import AUTO, PLAIN, Request
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of one engine. `drafters` are the names it serves, besides "auto" and "none"."""
+    """The bounds of one engine. `drafters` are the names it serves, besides "auto" and "none". `memory` is that for
+    rows, None where there is enough in any case."""
 
     context_length: int
     vocab_size: int
     max_depth: int
     drafters: tuple[str, ...]
+    memory: CacheMemory | None = None
 
     def check(self, request: Request) -> None:
         """Raises InvalidRequestError, or ContextLengthError, which name the field at fault.
@@ -47,6 +50,8 @@ class Limits:
                 f"drafter {request.drafter!r} is not available here; choose one of {known}", field="drafter"
             )
         self._check_length(len(request.prompt), request.max_tokens)
+        if self.memory is not None:
+            self.memory.check(request)
 
     def _check_tokens(self, field: str, tokens: Iterable[int]) -> None:
         for token in tokens:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.costs import Costs
-from mtplx.engine.depth import Option, choose, depth_options, fit_rows, share_rows
+from mtplx.engine.depth import Option, choose, depth_options, share_rows
 from mtplx.engine.drafters.base import MAX_CONFIDENCE
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.survival import SurvivalRecord, pooled_survival, survival
@@ -168,7 +168,6 @@ class Planner:
             fixed.append(sequence.max_depth if is_fixed else 0)
             can_copy = not is_fixed and known.get(COPYING)
             shares.append(self._shares(sequence, memory, COPYING) if can_copy else [])
-        fixed = fit_rows(fixed, max(0, most_rows - len(sequences)))
         num_free = max((len(each) for each in shares), default=0)
         curve = self._shared.curve(most_rows) if num_free and self._shared.measured else ()
         chosen = share_rows(shares, curve, sum(fixed), most_rows) if curve else [0] * len(sequences)

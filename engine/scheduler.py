@@ -41,6 +41,7 @@ class _Running:
     queue_time_s: float
     reserved_bytes: int
     num_cached: int
+    last_step: int = 0  # in which it decoded a round
     is_suspect: bool = False  # shared a forward that failed, and has not got through one since
 
     @property
@@ -82,6 +83,7 @@ class Scheduler:
         self._prefixes = prefixes
         self._waiting = WaitingLine()
         self._running: list[_Running] = []  # in the order in which they began
+        self._num_steps = 0
         self._step_rows = 0
         self._step_s = 0.0
 
@@ -182,19 +184,37 @@ class Scheduler:
         if self._speculator.target.way == "sequential":
             self._running.append(self._running.pop(0))
             return self._alone(self._running[-1])
-        decoding = [running for running in self._running if not running.sequence.num_to_prefill]
-        decoding = decoding[: self._limits.max_step_rows]
-        return _Turn(decoding, self._prompts(len(decoding)))
+        decoding, num_rows = self._decoding()
+        return _Turn(decoding, self._prompts(num_rows))
+
+    def _decoding(self) -> tuple[list[_Running], int]:
+        """The texts under way that go on in this step, and how many rows they take at least.
+
+        A depth that a request fixes is kept, for a seeded text may depend on it. If all of these are too many, those
+        whose last turn is longest ago come first.
+        """
+        self._num_steps += 1
+        chosen: list[_Running] = []
+        num_rows = 0
+        able = [running for running in self._running if not running.sequence.num_to_prefill]
+        for running in sorted(able, key=lambda each: (each.last_step, each.sequence.speculation.num_rounds)):
+            needed = 1 if running.request.auto_depth else 1 + max(0, running.sequence.max_depth)
+            if chosen and num_rows + needed > self._limits.max_step_rows:
+                break
+            running.last_step = self._num_steps
+            chosen.append(running)
+            num_rows += needed
+        return [running for running in able if running in chosen], num_rows
 
     def _alone(self, running: _Running) -> _Turn:
         num_rows = min(running.sequence.num_to_prefill, self._limits.prefill_chunk)
         return _Turn([], [(running, num_rows)]) if num_rows else _Turn([running], [])
 
-    def _prompts(self, num_decoding: int) -> list[tuple[_Running, int]]:
-        """Whose prompts go on by how many rows beside that many texts under way, the oldest first."""
-        room = min(self._limits.prefill_chunk, self._limits.max_step_rows - num_decoding)
-        if num_decoding:
-            room = min(room, self._speculator.planner.prompt_rows(num_decoding, self._limits.prefill_chunk))
+    def _prompts(self, num_decoding_rows: int) -> list[tuple[_Running, int]]:
+        """Whose prompts go on by how many rows beside those of texts under way, the oldest first."""
+        room = min(self._limits.prefill_chunk, self._limits.max_step_rows - num_decoding_rows)
+        if num_decoding_rows and room > 0:
+            room = min(room, self._speculator.planner.prompt_rows(num_decoding_rows, self._limits.prefill_chunk))
         prompts = []
         for running in self._running:
             num_rows = min(running.sequence.num_to_prefill, room)
@@ -222,9 +242,6 @@ class Scheduler:
                 self._bank(running.sequence)
         updates = []
         for running, draft, verdict in zip(turn.decoding, drafts, verdicts, strict=True):
-            if isinstance(verdict, Exception):
-                updates.append(self._end(running, verdict))
-                continue
             try:
                 emission = self._speculator.commit(running.sequence, draft, verdict)
             except Exception as error:

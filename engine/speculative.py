@@ -127,8 +127,13 @@ class Speculator:
             replace(verdict, seconds=elapsed_s) if isinstance(verdict, Verdict) else verdict for verdict in verdicts
         ]
 
-    def commit(self, sequence: DecodedSequence, draft: Draft, verdict: Verdict) -> Emission:
-        """Make the accepted run output, cut where the text ends; keep its rows and forget the others."""
+    def commit(self, sequence: DecodedSequence, draft: Draft, verdict: Verdict | Exception) -> Emission:
+        """Make the accepted run output, cut where the text ends; keep its rows and forget the others.
+
+        Raises the exception that came in place of a verdict.
+        """
+        if isinstance(verdict, Exception):
+            raise verdict
         pieces = self._emit(sequence, (*draft.tokens[: verdict.num_accepted], verdict.token))
         # The pending token's row and those of all new tokens but the last, which is pending now.
         sequence.cache.commit(len(pieces))

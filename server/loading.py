@@ -6,14 +6,25 @@ from mtplx.engine.limits import Limits
 from mtplx.engine.types import AUTO, PLAIN
 from mtplx.server.bridge import LoadedEngine
 
+_CACHE_SHARE = 4  # of the machine's memory, for rows of running requests
+_PREFIX_SHARE = 16  # the same for rows that are kept for later ones
+
 
 def load_engine(settings: Settings) -> LoadedEngine:
     """Load the model and make its scheduler. Raises ModelLoadError."""
     # Imported here, for these bring in MLX and take longer than starting to listen.
-    from mtplx.engine.assembly import default_prefill_chunk, load_draft_model, make_speculator
+    from mtplx.engine.assembly import (
+        default_prefill_chunk,
+        default_step_rows,
+        load_draft_model,
+        machine_memory_bytes,
+        make_speculator,
+    )
+    from mtplx.engine.cache_memory import CacheMemory
     from mtplx.engine.models.loading import load_model
-    from mtplx.engine.models.running import is_fused
-    from mtplx.engine.scheduler import Scheduler
+    from mtplx.engine.models.running import is_fused, row_bytes
+    from mtplx.engine.prefix.prefix_cache import PrefixCache
+    from mtplx.engine.scheduler import Scheduler, SchedulerLimits
     from mtplx.kernels.preparing import prepare_kernels, speed_up
 
     kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads, inputs=settings.activations)
@@ -30,11 +41,31 @@ def load_engine(settings: Settings) -> LoadedEngine:
     kernels = kernels.with_decoder(fused=is_fused(speculator.target))
     if settings.drafter not in (AUTO, PLAIN, *speculator.drafters):
         raise ModelLoadError(f"the drafter {settings.drafter!r} is not available for {model.id}; choose another")
+    chunk = settings.prefill_chunk or default_prefill_chunk(kernels)
+    memory = CacheMemory(
+        _megabytes(settings.cache_memory_mb, machine_memory_bytes() // _CACHE_SHARE), row_bytes(speculator.target)
+    )
+    prefixes = PrefixCache(_megabytes(settings.prefix_cache_mb, machine_memory_bytes() // _PREFIX_SHARE))
     scheduler = Scheduler(
         speculator,
-        max_running=settings.max_running,
-        prefill_chunk=settings.prefill_chunk or default_prefill_chunk(kernels),
-        max_rows=model.context_length,
+        SchedulerLimits(
+            max_running=settings.max_running,
+            prefill_chunk=chunk,
+            max_step_rows=settings.max_step_rows or max(default_step_rows(kernels), chunk),
+            queue_timeout_s=settings.queue_timeout_s,
+        ),
+        memory,
+        prefixes,
     )
-    limits = Limits(model.context_length, model.vocab_size, settings.max_speculative_depth, tuple(speculator.drafters))
+    limits = Limits(
+        model.context_length,
+        model.vocab_size,
+        settings.max_speculative_depth,
+        tuple(speculator.drafters),
+        memory,
+    )
     return LoadedEngine(model, limits, scheduler, speculator.target.way, kernels)
+
+
+def _megabytes(chosen: int | None, default_bytes: int) -> int:
+    return default_bytes if chosen is None else chosen * 2**20

@@ -2,16 +2,19 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
+from mtplx.engine.cache import RowCache, SequenceCache
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.fused_target import FusedTarget
 from mtplx.engine.models.row_target import NotByRowsError, RowTarget
+from mtplx.engine.models.sequential_cache import SequentialCache
 from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.types import Logits
@@ -86,6 +89,26 @@ def run_a_round(target: Target) -> None:
     target.forward([Rows(cache, (3, 5), 2)])
     cache.commit(1)
     target.forward([Rows(cache, (7,), 1)])
+
+
+def row_bytes(target: Target) -> int:
+    """What each row more takes in a cache, in bytes; 0 for states that do not grow. Measured."""
+    cache = target.new_cache()
+    sizes = []
+    for num_rows in (1, 16):
+        target.forward([Rows(cache, (3,) * num_rows, 0)])
+        cache.commit(num_rows)
+        sizes.append(_num_bytes(cache))
+    if isinstance(cache, RowCache):  # whose buffers have room for many from the start
+        layer = cache.layers[0].keys
+        assert layer is not None
+        return sizes[0] // int(layer.shape[2])
+    return (sizes[1] - sizes[0]) // 16
+
+
+def _num_bytes(cache: SequenceCache) -> int:
+    leaves: Any = tree_flatten(cast(RowCache | SequentialCache, cache).arrays)
+    return sum(leaf.nbytes for _, leaf in leaves if isinstance(leaf, mx.array))
 
 
 def _check_rows(target: RowTarget, model: nn.Module) -> None:

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from mtplx.engine.cache_memory import CacheMemory
 from mtplx.engine.drafters.ngram import NgramDrafter
 from mtplx.engine.errors import EngineUnavailableError, InvalidRequestError, ModelLoadError, OverloadedError
 from mtplx.engine.loop import EngineLoop, Stepper
-from mtplx.engine.scheduler import Scheduler
+from mtplx.engine.prefix.prefix_cache import PrefixCache
+from mtplx.engine.scheduler import Scheduler, SchedulerLimits
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Request, SamplingParams, Update
 from tests.fakes import ByteTokenizer, TabularTarget
@@ -57,7 +59,12 @@ class Gate(TabularTarget):
 
 def make_scheduler(target: TabularTarget | None = None) -> Scheduler:
     speculator = Speculator(target or TabularTarget(seed=1), {"ngram": NgramDrafter()}, ByteTokenizer())
-    return Scheduler(speculator, max_running=2, prefill_chunk=4, max_rows=100)
+    return Scheduler(
+        speculator,
+        SchedulerLimits(max_running=2, prefill_chunk=4, max_step_rows=32),
+        CacheMemory(max_bytes=10_000, row_bytes=10),
+        PrefixCache(0),
+    )
 
 
 def start(load: Callable[[], Stepper], max_open: int = 4) -> tuple[EngineLoop, Receiver]:
@@ -271,7 +278,7 @@ def test_the_status_tells_the_load_as_each_step_left_it() -> None:
     wait_until(lambda: loop.status.state == "ok")
     loop.submit(request("a", max_tokens=3))
     wait_until(lambda: len(loads) == 3)
-    assert [(load.num_running, load.num_cache_rows) for load in loads] == [(1, 2), (1, 3), (0, 0)]
+    assert [(load.num_running, load.cache_bytes) for load in loads] == [(1, 20), (1, 30), (0, 0)]
     loop.stop()
 
 

@@ -1,21 +1,32 @@
-"""Turns are fair, failures stay with their request, and company changes no answer."""
+"""A step is one forward for all; failures stay with their request, and company changes no answer."""
+
+import time
 
 import pytest
 
+from mtplx.engine.cache_memory import CacheMemory
 from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.ngram import NgramDrafter
-from mtplx.engine.errors import EngineError, NonFiniteLogitsError
+from mtplx.engine.errors import EngineError, NonFiniteLogitsError, TimedOutError
 from mtplx.engine.models.target import Rows
-from mtplx.engine.scheduler import Scheduler
+from mtplx.engine.prefix.prefix_cache import PrefixCache
+from mtplx.engine.scheduler import Scheduler, SchedulerLimits
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Logits, Request, SamplingParams, Update
 from tests.fakes import ByteTokenizer, TabularTarget
 
 
-def make_scheduler(target: TabularTarget | None = None, max_running: int = 4, prefill_chunk: int = 4) -> Scheduler:
+def make_scheduler(
+    target: TabularTarget | None = None,
+    max_running: int = 4,
+    prefill_chunk: int = 4,
+    memory: CacheMemory = CacheMemory(max_bytes=10_000, row_bytes=10),  # noqa: B008 -- it is frozen
+    queue_timeout_s: float | None = None,
+) -> Scheduler:
     drafters = {"ngram": NgramDrafter(), "small": ModelDrafter("small", TabularTarget(seed=9))}
     speculator = Speculator(target or TabularTarget(seed=1), drafters, ByteTokenizer())
-    return Scheduler(speculator, max_running=max_running, prefill_chunk=prefill_chunk, max_rows=100)
+    limits = SchedulerLimits(max_running, prefill_chunk, max_step_rows=32, queue_timeout_s=queue_timeout_s)
+    return Scheduler(speculator, limits, memory, PrefixCache(0))
 
 
 def request(name: str, prompt: tuple[int, ...] = (1, 2, 3), max_tokens: int = 6, **options: object) -> Request:
@@ -70,19 +81,74 @@ def test_choices_of_one_seed_differ() -> None:
     assert len({tuple(tokens_of(updates, str(choice))) for choice in range(3)}) == 3
 
 
-def test_running_requests_take_turns() -> None:
-    scheduler = make_scheduler()
+def test_running_requests_share_every_forward() -> None:
+    target = TabularTarget(seed=1)
+    scheduler = make_scheduler(target)
     for name in "abc":
         scheduler.add(request(name, prompt=(1,)))
     assert [update.request_id for update in run(scheduler)] == list("abc" * 6)
+    assert target.num_forwards == 6
 
 
-def test_a_long_prompt_comes_in_by_chunks_between_the_rounds_of_others() -> None:
+def test_requests_of_a_model_that_runs_them_one_by_one_take_turns() -> None:
+    target = TabularTarget(seed=1)
+    target.way = "sequential"
+    scheduler = make_scheduler(target)
+    for name in "abc":
+        scheduler.add(request(name, prompt=(1,)))
+    steps = []
+    while scheduler.load.num_running or scheduler.load.num_waiting:
+        steps.append([update.request_id for update in scheduler.step()])
+    assert steps == [[name] for name in "abc" * 6]
+
+
+def test_requests_join_and_leave_at_any_step() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(request("early", prompt=(1,), max_tokens=3))
+    assert names_of(scheduler.step()) == ["early"]
+    scheduler.add(request("late", prompt=(1,), max_tokens=5))
+    assert [names_of(scheduler.step()) for _ in range(4)] == [["early", "late"]] * 2 + [["late"]] * 2
+
+
+def test_a_text_under_way_gets_its_token_in_every_step_while_a_long_prompt_comes_in() -> None:
     scheduler = make_scheduler()
     scheduler.add(request("short", prompt=(1,), max_tokens=30))
+    scheduler.step()
     scheduler.add(request("long", prompt=tuple(i % 8 for i in range(41)), max_tokens=1))
-    names = [update.request_id for update in run(scheduler)]
-    assert names.index("long") == 11  # ten chunks of four rows, and after each a round of the other
+    rows = []
+    while "long" not in names_of(updates := scheduler.step()):
+        assert names_of(updates) == ["short"]
+        rows.append(scheduler.load.num_step_rows - 1)
+    assert sum(rows) == 40
+    assert max(rows) <= 4  # the chunk
+
+
+def test_prompts_fill_a_step_by_age() -> None:
+    scheduler = make_scheduler(prefill_chunk=4)
+    scheduler.add(request("first", prompt=(1, 2, 3, 4, 5, 6, 7)))
+    scheduler.add(request("second", prompt=(1, 2, 3, 4, 5, 6, 7)))
+    scheduler.step()
+    assert scheduler.load.cache_bytes == 4 * 10  # all of the first's
+    scheduler.step()
+    assert scheduler.load.cache_bytes == 8 * 10  # the first's last two and two of the second's
+    assert names_of(scheduler.step()) == ["first"]
+
+
+def test_depths_that_requests_fix_are_kept_and_who_finds_no_room_comes_first_in_the_next_step() -> None:
+    scheduler = make_scheduler()  # with 32 rows a step
+    for name in "abc":
+        scheduler.add(request(name, prompt=(1,), max_tokens=40, depth=12, drafter="ngram"))
+    steps = []
+    while scheduler.load.num_running or scheduler.load.num_waiting:
+        steps.append(names_of(updates := scheduler.step()))
+        assert scheduler.load.num_step_rows <= 32
+        assert {update.round.depth for update in updates} <= {12, *range(12)}
+    together = [names for names in steps if len(names) > 1]
+    assert together[:3] == [["a", "b"], ["a", "c"], ["b", "c"]]
+
+
+def names_of(updates: list[Update]) -> list[str]:
+    return [update.request_id for update in updates]
 
 
 def test_first_come_first_served_beyond_the_most_that_run() -> None:
@@ -95,17 +161,59 @@ def test_first_come_first_served_beyond_the_most_that_run() -> None:
     assert ended == list("abcd")
 
 
-def test_the_load_counts_committed_rows() -> None:
+def test_the_load_tells_what_rows_take_and_what_is_set_aside() -> None:
     scheduler = make_scheduler()
     scheduler.add(request("a", prompt=(1, 2, 3, 4, 5, 6)))
-    assert scheduler.load.max_cache_rows == 400
-    rows = []
+    taken = []
     for _ in range(4):
         scheduler.step()
-        rows.append(scheduler.load.num_cache_rows)
-    assert rows == [4, 5, 6, 7]
+        taken.append(scheduler.load.cache_bytes)
+    assert taken == [40, 50, 60, 70]
+    load = scheduler.load
+    assert (load.reserved_bytes, load.max_cache_bytes) == (180, 10_000)  # half as much again as twelve rows
+    assert (load.num_step_rows, load.max_step_rows) == (1, 32)
+    assert load.step_s > 0.0
     run(scheduler)
-    assert scheduler.load.num_cache_rows == 0
+    assert scheduler.load.cache_bytes == scheduler.load.reserved_bytes == 0
+
+
+def test_requests_wait_until_there_is_memory_for_all_they_may_grow_to() -> None:
+    scheduler = make_scheduler(memory=CacheMemory(max_bytes=400, row_bytes=10))
+    for name in "abc":
+        scheduler.add(request(name, prompt=(1,) * 4, max_tokens=6))  # 150 bytes each
+    scheduler.step()
+    assert (scheduler.load.num_running, scheduler.load.num_waiting) == (2, 1)
+    assert scheduler.load.reserved_bytes == 300
+    updates = run(scheduler)
+    assert {update.request_id for update in updates if update.completion} == set("abc")
+
+
+def test_the_most_urgent_run_first_and_of_these_whoever_came_first() -> None:
+    scheduler = make_scheduler(max_running=1)
+    for name, priority in (("a", 1), ("b", 0), ("c", -3), ("d", 0)):
+        scheduler.add(request(name, prompt=(1,), max_tokens=1, priority=priority))
+    assert names_of(run(scheduler)) == ["c", "b", "d", "a"]
+
+
+def test_requests_that_take_or_wait_too_long_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    scheduler = make_scheduler(max_running=1, queue_timeout_s=8.0)
+    scheduler.add(request("runs", prompt=(1,), max_tokens=50, timeout_s=20.0))
+    scheduler.add(request("waits", prompt=(1,)))
+    scheduler.add(request("hurries", prompt=(1,), timeout_s=5.0))
+    assert names_of(scheduler.step()) == ["runs"]
+    now_s = 106.0
+    failed = scheduler.step()
+    assert names_of(failed) == ["hurries", "runs"]
+    assert "still waiting for its turn after 5 seconds" in str(failed[0].completion.error)
+    now_s = 109.0
+    [failed, _] = scheduler.step()
+    assert (failed.request_id, type(failed.completion.error)) == ("waits", TimedOutError)
+    now_s = 121.0
+    [failed] = scheduler.step()
+    assert (failed.request_id, failed.completion.num_output_tokens) == ("runs", 3)
+    assert "not done after 20 seconds" in str(failed.completion.error)
 
 
 def test_an_aborted_request_is_gone_wherever_it_was() -> None:
@@ -144,6 +252,9 @@ def test_a_failure_ends_its_own_request_and_no_other(error: Exception) -> None:
     assert completion_of(updates, "good").reason == "length"
     failed = completion_of(updates, "bad")
     assert failed.reason == "error"
+    scheduler = make_scheduler()
+    scheduler.add(request("good"))
+    assert tokens_of(updates, "good") == tokens_of(run(scheduler), "good")  # it began again, to the same effect
     assert isinstance(failed.error, EngineError)
     assert "secret" not in str(failed.error)
     assert ("bad" in str(failed.error)) != isinstance(error, EngineError)  # an unknown failure is told by its id

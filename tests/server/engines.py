@@ -8,13 +8,15 @@ import mlx.nn as nn
 import numpy as np
 
 from mtplx.configs.settings import Settings
+from mtplx.engine.cache_memory import CacheMemory
 from mtplx.engine.drafters.ngram import NgramDrafter
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.limits import Limits
 from mtplx.engine.loop import Load
 from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.models.target import Rows
-from mtplx.engine.scheduler import Scheduler
+from mtplx.engine.prefix.prefix_cache import PrefixCache
+from mtplx.engine.scheduler import Scheduler, SchedulerLimits
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Logits, Request, SpeculationReport, Update
 from mtplx.kernels.report import KernelReport
@@ -70,7 +72,12 @@ def letter_engine(pace_s: float = 0.0) -> LoadEngine:
 
     def load_engine(settings: Settings) -> LoadedEngine:
         speculator = letter_speculator(pace_s)
-        scheduler = Scheduler(speculator, max_running=settings.max_running, prefill_chunk=16, max_rows=CONTEXT_LENGTH)
+        scheduler = Scheduler(
+            speculator,
+            SchedulerLimits(max_running=settings.max_running, prefill_chunk=16, max_step_rows=64),
+            CacheMemory(max_bytes=10**9, row_bytes=10),
+            PrefixCache(0),
+        )
         limits = Limits(CONTEXT_LENGTH, VOCAB_SIZE, settings.max_speculative_depth, tuple(speculator.drafters))
         return LoadedEngine(letter_model(), limits, scheduler, "rows", KERNELS)
 
