@@ -4,13 +4,15 @@ Knows how keys and values are stored, kept and dropped. Knows no model and no to
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import mlx.core as mx
 
 from mtplx.engine.errors import CacheStateError
 
 _GROWTH_ROWS = 256
+
+State: TypeAlias = Any  # a tree of arrays and plain values
 
 
 class SequenceCache(Protocol):
@@ -32,6 +34,33 @@ class SequenceCache(Protocol):
 
     def rollback(self) -> None:
         """Drop all uncommitted rows; the same as commit(0)."""
+        ...
+
+    @property
+    def num_settled(self) -> int:
+        """The committed rows that are in memory: all but those that still have to be run again."""
+        ...
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether what layers hold of each row is not all there is to them. What the others hold, as behind a sliding
+        window or in a recurrent state, is known of the last settled row only."""
+        ...
+
+    def read_rows(self, start: int, end: int) -> Sequence[mx.array]:
+        """What the layers that keep every row hold of the settled rows `start` to `end`: arrays [1, H, n, D]."""
+        ...
+
+    def read_state(self) -> State:
+        """What the other layers hold after the last settled row. Raises CacheStateError if rows are uncommitted."""
+        ...
+
+    def restore(self, num_rows: int, rows: Sequence[Sequence[mx.array]], state: State) -> None:
+        """Make a fresh cache one of `num_rows` committed rows, with memory of its own.
+
+        `rows` are what `read_rows` gave, piece by piece from the first row on; `state` is what `read_state` gave after
+        the last of them, and is the cache's from then on. Raises CacheStateError if the cache is not fresh.
+        """
         ...
 
 
@@ -78,6 +107,15 @@ class KeyValueBuffer:
         rows = slice(start - self.first, end - self.first)
         return self.keys[..., rows, :], self.values[..., rows, :]
 
+    def read_visible(self, end: int) -> tuple[mx.array, mx.array]:
+        """Keys and values of the positions before `end` that a row at `end` or later can see."""
+        return self.read(self.first_visible(end), end)
+
+    def restore(self, end: int, keys: Sequence[mx.array], values: Sequence[mx.array]) -> None:
+        """Hold copies of these rows, piece after piece [1, H, n, D], which go up to position `end`."""
+        self.first = end - sum(piece.shape[2] for piece in keys)
+        self.keys, self.values = joined_with_room(keys), joined_with_room(values)
+
     def first_visible(self, position: int) -> int:
         """The first position that a row at `position` attends to."""
         return 0 if self.window is None else max(0, position - self.window + 1)
@@ -87,7 +125,7 @@ class KeyValueBuffer:
         visible = self.first_visible(end)
         if self.keys is None or self.values is None or visible - self.first < _GROWTH_ROWS:
             return
-        self.keys, self.values = (mx.contiguous(part) for part in self.read(visible, end))
+        self.keys, self.values = (mx.contiguous(part) for part in self.read_visible(end))
         self.first = visible
 
 
@@ -122,6 +160,54 @@ class RowCache:
 
     def rollback(self) -> None:
         self.commit(0)
+
+    @property
+    def num_settled(self) -> int:
+        return self.num_committed
+
+    @property
+    def needs_state(self) -> bool:
+        return any(layer.window is not None for layer in self.layers)
+
+    def read_rows(self, start: int, end: int) -> list[mx.array]:
+        return [part for layer in self.layers if layer.window is None for part in layer.read(start, end)]
+
+    def read_state(self) -> State:
+        """Of each layer with a window the keys and values that later rows see."""
+        check_settled(self)
+        return [layer.read_visible(self.num_committed) for layer in self.layers if layer.window is not None]
+
+    def restore(self, num_rows: int, rows: Sequence[Sequence[mx.array]], state: State) -> None:
+        check_fresh(self)
+        pieces, visible = iter(zip(*rows, strict=True)), iter(state or ())
+        for layer in self.layers:
+            if layer.window is None:
+                layer.restore(num_rows, next(pieces), next(pieces))
+            else:
+                keys, values = next(visible)
+                layer.restore(num_rows, [keys], [values])
+        self.num_committed = num_rows
+        mx.eval(self.arrays)
+
+
+def check_settled(cache: SequenceCache) -> None:
+    """Raises CacheStateError if rows are uncommitted."""
+    if cache.num_uncommitted:
+        raise CacheStateError(f"the state is asked for, but {cache.num_uncommitted} rows are uncommitted")
+
+
+def check_fresh(cache: SequenceCache) -> None:
+    """Raises CacheStateError if the cache holds rows."""
+    if cache.num_committed or cache.num_uncommitted:
+        raise CacheStateError(f"rows are lent to a cache that has {cache.num_committed + cache.num_uncommitted}")
+
+
+def joined_with_room(pieces: Sequence[mx.array]) -> mx.array:
+    """A new buffer with copies of the rows of all pieces [1, H, n, D], and room for more."""
+    num_rows = sum(piece.shape[2] for piece in pieces)
+    like = pieces[0]
+    room = mx.zeros((*like.shape[:2], _GROWTH_ROWS - num_rows % _GROWTH_ROWS, like.shape[3]), dtype=like.dtype)
+    return mx.concatenate([*pieces, room], axis=2)
 
 
 def check_commit(num_rows: int, num_uncommitted: int) -> None:

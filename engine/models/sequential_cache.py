@@ -13,7 +13,7 @@ import mlx.core as mx
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.models.cache import CacheList, ChunkedKVCache, KVCache, RotatingKVCache
 
-from mtplx.engine.cache import KeyValueBuffer, check_commit
+from mtplx.engine.cache import KeyValueBuffer, State, check_commit, check_fresh, check_settled, joined_with_room
 
 
 class WindowCache:
@@ -58,6 +58,15 @@ class WindowCache:
         """Let go of what lies outside the window; all rows are now certain."""
         self._buffer.trim(self.offset)
 
+    def read_visible(self) -> tuple[mx.array, mx.array]:
+        """Keys and values [1, H, n, D] that later rows see."""
+        return self._buffer.read_visible(self.offset)
+
+    def restore(self, num_rows: int, keys: mx.array, values: mx.array) -> None:
+        """Hold copies of these, the last of `num_rows` rows."""
+        self.offset = num_rows
+        self._buffer.restore(num_rows, [keys], [values])
+
 
 class SequentialCache:
     """The rows of one sequence in mlx-lm caches.
@@ -95,7 +104,7 @@ class SequentialCache:
         check_commit(num_rows, len(self._uncommitted))
         kept, num_dropped = self._uncommitted[:num_rows], len(self._uncommitted) - num_rows
         if num_dropped and self._saved:
-            self._restore()
+            self._go_back()
             self.owed += kept
         elif num_dropped:
             for leaf in _leaves(self.layers):
@@ -109,7 +118,39 @@ class SequentialCache:
     def rollback(self) -> None:
         self.commit(0)
 
-    def _restore(self) -> None:
+    @property
+    def num_settled(self) -> int:
+        return self.num_committed - len(self.owed)
+
+    @property
+    def needs_state(self) -> bool:
+        return any(not _keeps_every_row(leaf) for leaf in _leaves(self.layers))
+
+    def read_rows(self, start: int, end: int) -> list[mx.array]:
+        leaves = [leaf for leaf in _leaves(self.layers) if _keeps_every_row(leaf)]
+        return [part[..., start:end, :] for leaf in leaves for part in (leaf.keys, leaf.values)]
+
+    def read_state(self) -> State:
+        """Of each layer with a window what later rows see; of other such layers all there is."""
+        check_settled(self)
+        leaves = [leaf for leaf in _leaves(self.layers) if not _keeps_every_row(leaf)]
+        return [leaf.read_visible() if isinstance(leaf, WindowCache) else vars(leaf) for leaf in leaves]
+
+    def restore(self, num_rows: int, rows: Sequence[Sequence[mx.array]], state: State) -> None:
+        check_fresh(self)
+        pieces, states = iter(zip(*rows, strict=True)), iter(state or ())
+        for leaf in _leaves(self.layers):
+            if _keeps_every_row(leaf):
+                leaf.keys, leaf.values = joined_with_room(next(pieces)), joined_with_room(next(pieces))
+                leaf.offset = num_rows
+            elif isinstance(leaf, WindowCache):
+                leaf.restore(num_rows, *next(states))
+            else:
+                vars(leaf).update(next(states))
+        self.num_committed = num_rows
+        mx.eval(self.arrays)
+
+    def _go_back(self) -> None:
         for leaf, state in self._saved:
             vars(leaf).clear()
             vars(leaf).update(state)
@@ -124,6 +165,10 @@ def _leaves(layers: Sequence[Any]) -> Iterator[Any]:
             yield from _leaves(layer.caches)
         else:
             yield layer
+
+
+def _keeps_every_row(leaf: Any) -> bool:
+    return type(leaf) is KVCache
 
 
 def _can_shorten(leaf: Any) -> bool:
