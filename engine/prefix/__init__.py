@@ -1,0 +1,1 @@
+"""Rows that earlier texts left behind, for later texts that begin alike."""
