@@ -89,8 +89,8 @@ class KeyValueBuffer:
 
     def reserve(self, end: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """The buffers, with room for rows up to position `end`; a new one is for rows like `keys` and `values`."""
-        self.keys = _with_capacity(self.keys, end - self.first, keys)
-        self.values = _with_capacity(self.values, end - self.first, values)
+        self.keys = with_capacity(self.keys, end - self.first, keys)
+        self.values = with_capacity(self.values, end - self.first, values)
         return self.keys, self.values
 
     def take(self, end: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
@@ -129,11 +129,10 @@ class KeyValueBuffer:
         self.first = visible
 
 
-class RowCache:
-    """The rows of one sequence as key-value buffers, one a layer."""
+class RowCount:
+    """How many rows there are of a sequence whose rows lie by position, so that forgetting them is to count fewer."""
 
-    def __init__(self, windows: Sequence[int | None]) -> None:
-        self.layers = [KeyValueBuffer(window) for window in windows]
+    def __init__(self) -> None:
         self.num_committed = 0
         self.num_uncommitted = 0
 
@@ -143,9 +142,8 @@ class RowCache:
         return self.num_committed + self.num_uncommitted
 
     @property
-    def arrays(self) -> list[mx.array]:
-        """What must be evaluated for the rows to be in memory."""
-        return [part for layer in self.layers for part in (layer.keys, layer.values) if part is not None]
+    def num_settled(self) -> int:
+        return self.num_committed
 
     def extend(self, num_rows: int) -> None:
         """Count rows that a forward wrote to every layer."""
@@ -155,15 +153,32 @@ class RowCache:
         check_commit(num_rows, self.num_uncommitted)
         self.num_committed += num_rows
         self.num_uncommitted = 0
-        for layer in self.layers:
-            layer.trim(self.num_committed)
 
     def rollback(self) -> None:
         self.commit(0)
 
+
+class RowCache(RowCount):
+    """The rows of one sequence as key-value buffers, one a layer."""
+
+    def __init__(self, windows: Sequence[int | None]) -> None:
+        super().__init__()
+        self.layers = [KeyValueBuffer(window) for window in windows]
+
     @property
-    def num_settled(self) -> int:
-        return self.num_committed
+    def arrays(self) -> list[mx.array]:
+        """What must be evaluated for the rows to be in memory."""
+        return [part for layer in self.layers for part in (layer.keys, layer.values) if part is not None]
+
+    @property
+    def row_bytes(self) -> int:
+        """What a row takes of the memory. Of a cache that has seen one."""
+        return sum(part.nbytes // int(part.shape[2]) for part in self.arrays)
+
+    def commit(self, num_rows: int) -> None:
+        super().commit(num_rows)
+        for layer in self.layers:
+            layer.trim(self.num_committed)
 
     @property
     def needs_state(self) -> bool:
@@ -216,7 +231,7 @@ def check_commit(num_rows: int, num_uncommitted: int) -> None:
         raise CacheStateError(f"{num_rows} rows to commit, {num_uncommitted} uncommitted")
 
 
-def _with_capacity(buffer: mx.array | None, num_rows: int, like: mx.array) -> mx.array:
+def with_capacity(buffer: mx.array | None, num_rows: int, like: mx.array) -> mx.array:
     """The buffer, grown if it holds fewer than `num_rows` rows: by half, so that copying stays amortised."""
     capacity = 0 if buffer is None else buffer.shape[2]
     if buffer is not None and capacity >= num_rows:

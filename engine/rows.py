@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from mtplx.engine.cache import KeyValueBuffer, RowCache
+from mtplx.engine.cache import KeyValueBuffer, RowCache, RowCount
 from mtplx.kernels.attention import AttentionSegment, ragged_attention
 
 _ATTENTION = "scaled_dot_product_attention"
@@ -31,11 +31,14 @@ class RowMask:
     window: int | None
 
 
+Cache = TypeVar("Cache", bound=RowCount)
+
+
 @dataclass(frozen=True)
-class Segment:
+class Segment(Generic[Cache]):
     """The rows of one sequence in the batch: `start` to `stop` of T, at `position` and after in the sequence."""
 
-    cache: RowCache
+    cache: Cache
     start: int
     stop: int
     position: int
@@ -46,11 +49,11 @@ class Segment:
         return self.position + self.stop - self.start
 
 
-class RowBatch:
+class RowBatch(Generic[Cache]):
     """The rows of several sequences, flattened."""
 
-    def __init__(self, entries: Sequence[tuple[RowCache, Sequence[int]]]) -> None:
-        self.segments: list[Segment] = []
+    def __init__(self, entries: Sequence[tuple[Cache, Sequence[int]]]) -> None:
+        self.segments: list[Segment[Cache]] = []
         start = 0
         for cache, tokens in entries:
             self.segments.append(Segment(cache, start, start + len(tokens), cache.end))
@@ -64,15 +67,16 @@ class RowBatch:
             [segment.position + i for segment in self.segments for i in range(segment.stop - segment.start)]
         )
 
-    def views(self, num_layers: int, *, native: bool = False) -> list["RowView"]:
-        """What a model takes for its list of caches; with native attention, if so asked, for float32 rows."""
-        return [RowView(self, layer, native) for layer in range(num_layers)]
+
+def row_views(batch: RowBatch[RowCache], num_layers: int, *, native: bool = False) -> list["RowView"]:
+    """What a model takes for its list of caches; with native attention, if so asked, for float32 rows."""
+    return [RowView(batch, layer, native) for layer in range(num_layers)]
 
 
 class RowView:
     """One layer of the batch, in the guise of an mlx-lm cache."""
 
-    def __init__(self, batch: RowBatch, layer: int, native: bool) -> None:
+    def __init__(self, batch: RowBatch[RowCache], layer: int, native: bool) -> None:
         self._batch = batch
         self._layer = layer
         self._native = native
@@ -151,14 +155,14 @@ class RowView:
     def _window(self) -> int | None:
         return self._buffer(self._batch.segments[0]).window
 
-    def _buffer(self, segment: Segment) -> KeyValueBuffer:
+    def _buffer(self, segment: Segment[RowCache]) -> KeyValueBuffer:
         return segment.cache.layers[self._layer]
 
 
 def _attend(
     buffer: KeyValueBuffer,
     queries: mx.array,
-    segment: Segment,
+    segment: Segment[RowCache],
     window: int | None,
     scale: float,
     sinks: mx.array | None,

@@ -49,7 +49,7 @@ class NativeDecoder:
             raise OtherShapeError("it attends within a window")
         products = [_products(layer) for layer in layers]
         size = products[0][1].tiles.num_outputs // attention.n_kv_heads
-        self.rows_like = mx.zeros((1, attention.n_kv_heads, 1, size))  # what the buffers hold of a row
+        self.row_like = mx.zeros((2 * len(layers), attention.n_kv_heads, 1, size))  # what a buffer holds of a row
         embedding = model.model.embed_tokens
         tied = model.args.tie_word_embeddings
         head = embedding if tied else model.lm_head
@@ -77,8 +77,8 @@ class NativeDecoder:
     ) -> tuple[mx.array, list[mx.array]]:
         """Logits [R, V] of the `wanted` rows of `tokens` [T], and the buffers with all rows' keys and values in place.
 
-        `buffers` are, for each entry of `rows`, keys and values [1, H, capacity, size] of each layer, float32, with
-        room for the rows. Those that nobody else holds are written where they are.
+        `buffers` are, for each entry of `rows`, keys and values of each layer in turn, [2 L, H, capacity, size],
+        float32, with room for the rows. Those that nobody else holds are written where they are.
         """
         given = [(each.position, each.start, each.stop) for each in rows]
         entering = tokens if self._embed is None else self._embed(tokens)

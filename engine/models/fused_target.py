@@ -1,4 +1,4 @@
-"""A target that runs as one native call, over the same rows and caches as any that runs by rows."""
+"""A target that runs as one native call. Knows mlx-lm's models as little as the call does."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -6,10 +6,10 @@ from typing import Any, cast
 import mlx.core as mx
 import mlx.nn as nn
 
-from mtplx.engine.cache import RowCache
 from mtplx.engine.models.row_target import RowTarget, wanted_rows
 from mtplx.engine.models.target import Rows
 from mtplx.engine.rows import RowBatch
+from mtplx.engine.stacked_cache import StackedCache
 from mtplx.kernels.decoder import DecoderRows, NativeDecoder
 
 
@@ -20,22 +20,19 @@ class FusedTarget(RowTarget):
         super().__init__(model, layer_caches)
         self._decoder = NativeDecoder(model)
 
+    def new_cache(self) -> StackedCache:
+        return StackedCache(self._decoder.row_like)
+
     def _run(self, batch: Sequence[Rows]) -> mx.array:
-        row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
+        row_batch = RowBatch([(cast(StackedCache, rows.cache), rows.tokens) for rows in batch])
         return self._decode(row_batch, wanted_rows(row_batch, batch))
 
-    def _decode(self, batch: RowBatch, wanted: Sequence[int]) -> mx.array:
+    def _decode(self, batch: RowBatch[StackedCache], wanted: Sequence[int]) -> mx.array:
         """Logits [R, V] of the wanted rows. The caches' buffers become those with the new rows in place."""
-        like = self._decoder.rows_like
-        buffers: list[mx.array] = []
-        for segment in batch.segments:
-            for layer in segment.cache.layers:
-                buffers += layer.take(segment.end, like, like)
-        rows = [DecoderRows(segment.position, segment.start, segment.stop) for segment in batch.segments]
+        segments = batch.segments
+        buffers = [segment.cache.take(segment.stop - segment.start) for segment in segments]
+        rows = [DecoderRows(segment.position, segment.start, segment.stop) for segment in segments]
         logits, updated = self._decoder(batch.tokens[:, 0], rows, wanted, buffers)
-        buffers.clear()
-        pairs = iter(updated)
-        for segment in batch.segments:
-            for layer in segment.cache.layers:
-                layer.keys, layer.values = next(pairs), next(pairs)
+        for segment, buffer in zip(segments, updated, strict=True):
+            segment.cache.buffer = buffer
         return logits

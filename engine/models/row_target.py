@@ -11,7 +11,8 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 from mtplx.engine.cache import RowCache
 from mtplx.engine.models.output_head import OutputHead
 from mtplx.engine.models.target import Rows
-from mtplx.engine.rows import RowBatch, install_row_attention
+from mtplx.engine.rows import Cache, RowBatch, install_row_attention, row_views
+from mtplx.engine.stacked_cache import StackedCache
 from mtplx.engine.types import Logits
 from mtplx.kernels.accelerate import is_accelerated
 
@@ -36,11 +37,11 @@ class RowTarget:
         self._head = OutputHead(model)
         install_row_attention(model)
 
-    def new_cache(self) -> RowCache:
+    def new_cache(self) -> RowCache | StackedCache:
         return RowCache(self._windows)
 
     def forward(self, batch: Sequence[Rows]) -> list[Logits]:
-        caches = [cast(RowCache, rows.cache) for rows in batch]
+        caches = [cast(RowCache | StackedCache, rows.cache) for rows in batch]
         logits = self._run(batch)
         wanted = logits if any(rows.num_logits for rows in batch) else None
         mx.eval(wanted, [cache.arrays for cache in caches])
@@ -51,7 +52,7 @@ class RowTarget:
     def _run(self, batch: Sequence[Rows]) -> mx.array:
         """The forward, lazily: logits [R, V] of the rows that want them."""
         row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
-        views = row_batch.views(len(self._windows), native=self.is_native)
+        views = row_views(row_batch, len(self._windows), native=self.is_native)
         indices = mx.array(wanted_rows(row_batch, batch), dtype=mx.int32)
 
         def select(rows: mx.array) -> mx.array:  # [T, 1, D] to [R, 1, D]
@@ -74,7 +75,7 @@ def split_logits(logits: mx.array | None, counts: Sequence[int]) -> list[Logits]
     return np.split(rows, np.cumsum(counts)[:-1])
 
 
-def wanted_rows(row_batch: RowBatch, batch: Sequence[Rows]) -> list[int]:
+def wanted_rows(row_batch: RowBatch[Cache], batch: Sequence[Rows]) -> list[int]:
     """Which rows of the batch want logits."""
     return [
         row

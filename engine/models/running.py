@@ -10,13 +10,14 @@ import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
-from mtplx.engine.cache import RowCache, SequenceCache
+from mtplx.engine.cache import RowCache
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.fused_target import FusedTarget
 from mtplx.engine.models.row_target import NotByRowsError, RowTarget
 from mtplx.engine.models.sequential_cache import SequentialCache
 from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows, Target
+from mtplx.engine.stacked_cache import StackedCache
 from mtplx.engine.types import Logits
 from mtplx.kernels.decoder import OtherShapeError
 from mtplx.kernels.inputs import float_inputs
@@ -98,17 +99,11 @@ def row_bytes(target: Target) -> int:
     for num_rows in (1, 16):
         target.forward([Rows(cache, (3,) * num_rows, 0)])
         cache.commit(num_rows)
-        sizes.append(_num_bytes(cache))
-    if isinstance(cache, RowCache):  # whose buffers have room for many from the start
-        layer = cache.layers[0].keys
-        assert layer is not None
-        return sizes[0] // int(layer.shape[2])
+        if isinstance(cache, RowCache | StackedCache):  # which have room for many rows from the start
+            return cache.row_bytes
+        leaves: Any = tree_flatten(cast(SequentialCache, cache).arrays)
+        sizes.append(sum(leaf.nbytes for _, leaf in leaves if isinstance(leaf, mx.array)))
     return (sizes[1] - sizes[0]) // 16
-
-
-def _num_bytes(cache: SequenceCache) -> int:
-    leaves: Any = tree_flatten(cast(RowCache | SequentialCache, cache).arrays)
-    return sum(leaf.nbytes for _, leaf in leaves if isinstance(leaf, mx.array))
 
 
 def _check_rows(target: RowTarget, model: nn.Module) -> None:
@@ -135,7 +130,9 @@ def _check_rows(target: RowTarget, model: nn.Module) -> None:
 
 def _probe(target: RowTarget) -> Probe:
     """Two sequences that share forwards, each fed in two steps: what a layer must get right to run by rows."""
-    windows = [layer.window for layer in target.new_cache().layers if layer.window is not None]
+    cache = target.new_cache()
+    layers = cache.layers if isinstance(cache, RowCache) else ()
+    windows = [layer.window for layer in layers if layer.window is not None]
     narrowest = min(windows, default=0)
     past_it = range(narrowest) if narrowest <= _WIDEST_PROBED_WINDOW else ()
     return ((3, 5, *(token % 16 for token in past_it)), (7,)), ((11,), (13,))

@@ -84,13 +84,14 @@ class PrefixStore:
         nodes: dict[int, Node] = {}
         entries = self._entries()
         for number, entry in enumerate(entries):
-            parent = tree.salted(entry.salt) if entry.parent is None else nodes.get(entry.parent)
-            if parent is not None and tree.num_bytes + entry.num_bytes <= budget_bytes:
+            has_beginning = entry.parent is None or entry.parent in nodes
+            if has_beginning and tree.num_bytes + entry.num_bytes <= budget_bytes:
                 try:
                     rows, state = self._read(entry)
                 except _DamagedError as error:
                     logger.warning("skipped a saved prefix: %s", error)
                 else:
+                    parent = tree.salted(entry.salt) if entry.parent is None else nodes[entry.parent]
                     nodes[number] = tree.attach(parent, tuple(entry.tokens), rows, state)
         for number, node in reversed(nodes.items()):
             if entries[number].in_use:

@@ -71,7 +71,10 @@ class PrefixTree:
         if state is not None and _num_bytes(match, new, state) > self._budget_bytes:
             return
         node = self._end_of(match, salt) if new or state is not None else match.path[-1]
-        added = [node := self.attach(node, run, rows) for run, rows in new]
+        added = []
+        for run, rows in new:
+            node = self.attach(node, run, rows)
+            added.append(node)
         if state is not None and node.state is None:
             node.state = copied_state(state)
             self.num_bytes += num_state_bytes(node.state)

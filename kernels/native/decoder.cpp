@@ -87,9 +87,10 @@ struct Rows {
   int start, stop;
 };
 
-// Input tokens [T], or embedded rows [T, D], then keys and values [1, KV heads, capacity, head size] of each layer, for
-// each segment. Outputs the logits of the wanted rows [R, V], or their hidden states [R, D], then keys and values with
-// the new rows in place: in the very same memory where nobody else holds it.
+// Input tokens [T], or embedded rows [T, D], then for each segment a buffer of keys and values of each layer in turn,
+// [2 L, KV heads, capacity, head size]. Outputs the logits of the wanted rows [R, V], or their hidden states [R, D], then
+// the buffers with the new rows in place: in the very same memory where nobody else holds it. Few arrays, for MLX lets
+// each output of a primitive know all others.
 class DecoderPrimitive : public CpuPrimitive {
  public:
   DecoderPrimitive(mx::Stream stream, std::shared_ptr<const Stack> stack, std::vector<Rows> rows,
@@ -128,14 +129,13 @@ class DecoderPrimitive : public CpuPrimitive {
   const char* name() const override { return "Decoder"; }
 
  private:
-  static Segments segments_of(const std::vector<Rows>& rows, std::vector<mx::array>& buffers, size_t layer,
-                              size_t num_layers) {
+  static Segments segments_of(const std::vector<Rows>& rows, std::vector<mx::array>& buffers, size_t layer) {
     Segments segments;
     for (size_t i = 0; i < rows.size(); i++) {
-      mx::array& keys = buffers[2 * (i * num_layers + layer)];
-      mx::array& values = buffers[2 * (i * num_layers + layer) + 1];
-      segments.push_back({keys.data<float>(), values.data<float>(), keys.shape(2), 0, rows[i].position, rows[i].start,
-                          rows[i].stop});
+      mx::array& buffer = buffers[i];
+      const int64_t size = int64_t(buffer.shape(1)) * buffer.shape(2) * buffer.shape(3);  // of all keys of a layer
+      float* const keys = buffer.data<float>() + 2 * layer * size;
+      segments.push_back({keys, keys + size, buffer.shape(2), 0, rows[i].position, rows[i].start, rows[i].stop});
     }
     return segments;
   }
@@ -144,8 +144,7 @@ class DecoderPrimitive : public CpuPrimitive {
                   std::vector<mx::array>& buffers, const mx::array& from, mx::array& out) {
     const size_t num_layers = stack.layers.size();
     std::vector<Segments> segments;
-    for (size_t layer = 0; layer < num_layers; layer++)
-      segments.push_back(segments_of(rows, buffers, layer, num_layers));
+    for (size_t layer = 0; layer < num_layers; layer++) segments.push_back(segments_of(rows, buffers, layer));
     DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, is_int8, num_threads());
     run_in_parallel(true, [&](const Team& team) {
       if (stack.embedding)

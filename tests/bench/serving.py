@@ -1,8 +1,8 @@
 """Whether the server serves many clients well: the default model over HTTP, beside one client and beside llama.cpp.
 
 Run it with nothing else running. llama.cpp's server is measured if LLAMA_SERVER names it. All that is compared is
-measured in turn, and a value is the median of the turns; percentiles are over all turns. With JSON=path the rows are
-written there too. Exits with 1 when a row falls short.
+measured in turn; a value is the median of the turns, a ratio that of the turns' ratios, and percentiles are over all
+turns. With JSON=path the rows are written there too. Exits with 1 when a row falls short.
 """
 
 import asyncio
@@ -83,8 +83,14 @@ def total_rate(url: str, num_clients: int, bodies: Sequence[dict[str, Any]]) -> 
     return sum(answer.num_output_tokens for answer in good(measured.answers)) / measured.elapsed_s
 
 
-def ratio(ours: float, theirs: float | None) -> float | None:
-    return None if theirs is None else ours / theirs
+def median(values: Sequence[float]) -> float | None:
+    """None where nothing was measured."""
+    return statistics.median(values) if values else None
+
+
+def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Of what was measured in the same turn."""
+    return median([one / other for one, other in zip(ours, theirs, strict=True)] if theirs else [])
 
 
 # ---- the rows -------------------------------------------------------------------------------------------------------
@@ -117,46 +123,55 @@ def load_rows(asker: Asker) -> list[Row]:
     prompts = choose_prompts(read_prompts(BUILT_IN), ["writing", "qa"])
     bodies = endless_bodies(prompts, max_tokens=OUTPUT_TOKENS, end_tokens=asker.end_tokens, fields={})
     ours = {"model": model_name(asker.url)}
-    rates: dict[str, list[float]] = {"one": [], "eight": [], "llama": []}
+    one: list[float] = []
+    eight: list[float] = []
+    theirs: list[float] = []
     with llama_server() as llama:
         for _ in range(NUM_TURNS):
             few, many = list(islice(bodies, 4)), list(islice(bodies, 2 * NUM_CLIENTS))
-            rates["one"].append(total_rate(asker.url, 1, [{**body, **ours, **PLAIN} for body in few]))
-            rates["eight"].append(total_rate(asker.url, NUM_CLIENTS, [{**body, **ours} for body in many]))
+            one.append(total_rate(asker.url, 1, [{**body, **ours, **PLAIN} for body in few]))
+            eight.append(total_rate(asker.url, NUM_CLIENTS, [{**body, **ours} for body in many]))
             if llama is not None:
-                rates["llama"].append(total_rate(llama, NUM_CLIENTS, [{**body, "model": "any"} for body in many]))
-    one, eight = statistics.median(rates["one"]), statistics.median(rates["eight"])
-    theirs = statistics.median(rates["llama"]) if rates["llama"] else None
+                theirs.append(total_rate(llama, NUM_CLIENTS, [{**body, "model": "any"} for body in many]))
     return [
-        Row("one client, plain decoding", one, "tok/s"),
-        Row(f"{NUM_CLIENTS} clients", eight, "tok/s"),
-        Row(f"  llama.cpp's server, {NUM_CLIENTS} clients", theirs, "tok/s"),
-        Row(f"{NUM_CLIENTS} clients: beside one that decodes plainly", eight / one, "x", 2.5),
-        Row(f"{NUM_CLIENTS} clients: beside llama.cpp's server", ratio(eight, theirs), "x", 2.0),
+        Row("one client, plain decoding", median(one), "tok/s"),
+        Row(f"{NUM_CLIENTS} clients", median(eight), "tok/s"),
+        Row(f"  llama.cpp's server, {NUM_CLIENTS} clients", median(theirs), "tok/s"),
+        Row(f"{NUM_CLIENTS} clients: beside one that decodes plainly", median_ratio(eight, one), "x", 2.5),
+        Row(f"{NUM_CLIENTS} clients: beside llama.cpp's server", median_ratio(eight, theirs), "x", 2.0),
     ]
 
 
 def stall_rows(asker: Asker) -> list[Row]:
-    usual, meanwhile, prefill = [], [], []
+    usual: list[float] = []
+    meanwhile: list[float] = []
+    prefill: list[float] = []
     for _ in range(NUM_TURNS):
         chunks_s, long = asyncio.run(stream_beside_prompt(asker))
-        arrived_s = long.sent_s + long.first_text_s
-        for before, after in pairwise(chunks_s):
-            if after <= long.sent_s:
-                usual.append(1e3 * (after - before))
-            elif before <= arrived_s:
-                meanwhile.append(1e3 * (after - before))
+        gaps = split_gaps(chunks_s, long.sent_s, long.sent_s + long.first_text_s)
+        usual += gaps[0]
+        meanwhile += gaps[1]
         prefill.append(long.first_text_s)
-    (usual_50, usual_95), (during_50, during_95) = (np.percentile(gaps, (50, 95)) for gaps in (usual, meanwhile))
+    (usual_50, usual_95), (during_50, during_95) = (
+        1e3 * np.percentile(gaps_s, (50, 95)) for gaps_s in (usual, meanwhile)
+    )
     name = f"{LONG_TOKENS:,} tokens of prompt"
     return [
-        Row(f"first text after {name}, beside a stream", statistics.median(prefill), "s"),
+        Row(f"first text after {name}, beside a stream", median(prefill), "s"),
         Row("between a stream's chunks: 50 %", float(usual_50), "ms"),
         Row("between a stream's chunks: 95 %", float(usual_95), "ms"),
         Row("  while the prompt is read: 50 %", float(during_50), "ms"),
         Row("  while the prompt is read: 95 %", float(during_95), "ms"),
         Row(f"95 % while {name} are read: beside usual", float(during_95 / usual_95), "x", 2.0, True),
     ]
+
+
+def split_gaps(chunks_s: Sequence[float], start_s: float, end_s: float) -> tuple[list[float], list[float]]:
+    """Seconds between chunks before `start_s`, and of all gaps that have a part in what follows until `end_s`."""
+    pairs = list(pairwise(chunks_s))
+    usual = [after - before for before, after in pairs if after <= start_s]
+    meanwhile = [after - before for before, after in pairs if after > start_s and before < end_s]
+    return usual, meanwhile
 
 
 async def stream_beside_prompt(asker: Asker) -> tuple[Sequence[float], Answer]:
@@ -187,11 +202,10 @@ def chat_rows(asker: Asker) -> list[Row]:
         [next_answer] = good(run(asker.url, ClosedLoop(1), [body]).answers)
         first.append(1e3 * answer.first_text_s)
         second.append(1e3 * next_answer.first_text_s)
-    sooner = statistics.median(before / after for before, after in zip(first, second, strict=True))
     return [
-        Row(f"first turn of {CHAT_TOKENS:,} tokens: first text", statistics.median(first), "ms"),
-        Row("second turn: first text", statistics.median(second), "ms"),
-        Row("second turn: sooner than the first", sooner, "x", 10),
+        Row(f"first turn of {CHAT_TOKENS:,} tokens: first text", median(first), "ms"),
+        Row("second turn: first text", median(second), "ms"),
+        Row("second turn: sooner than the first", median_ratio(first, second), "x", 10),
     ]
 
 
@@ -202,11 +216,11 @@ def layer_rows(asker: Asker, session: EngineSession) -> list[Row]:
         prompt = asker.tokens(32)
         bare.append(session_rate(session, prompt))
         served.append(streamed_rate(asker, prompt))
-    rates = [statistics.median(rates) for rates in (bare, served)]
+    share = statistics.median(slow / fast for slow, fast in zip(served, bare, strict=True))
     return [
-        Row("plain decoding through EngineSession", rates[0], "tok/s"),
-        Row("plain decoding through HTTP, streamed", rates[1], "tok/s"),
-        Row("what HTTP costs", 100 * (1 - rates[1] / rates[0]), "%", 5, True),
+        Row("plain decoding through EngineSession", median(bare), "tok/s"),
+        Row("plain decoding through HTTP, streamed", median(served), "tok/s"),
+        Row("what HTTP costs", 100 * (1 - share), "%", 5, True),
     ]
 
 

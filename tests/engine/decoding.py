@@ -12,6 +12,7 @@ from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Emission, Speculator
+from mtplx.engine.stacked_cache import StackedCache
 from mtplx.engine.types import Acceptance, Draft, Request
 
 Depth = int | Literal["auto"]
@@ -108,6 +109,10 @@ def difference(target: Target, one: SequenceCache, other: SequenceCache) -> floa
     """
     assert one.num_committed == other.num_committed
     assert one.num_uncommitted == other.num_uncommitted == 0
+    if isinstance(one, StackedCache) and isinstance(other, StackedCache):
+        end = one.num_committed
+        [ours], [theirs] = one.read_rows(0, end), other.read_rows(0, end)
+        return float(not mx.array_equal(ours, theirs))
     if isinstance(one, RowCache) and isinstance(other, RowCache):
         return float(not all(_same_rows(one, other)))
     a, b = (target.forward([Rows(cache, [9], 1)])[0] for cache in (one, other))

@@ -8,7 +8,7 @@ import pytest
 
 from mtplx.engine import rows
 from mtplx.engine.cache import RowCache
-from mtplx.engine.rows import RowBatch, RowMask
+from mtplx.engine.rows import RowBatch, RowMask, row_views
 from mtplx.kernels.attention import Attended
 from tests.kernels.availability import needs_native
 
@@ -50,7 +50,7 @@ def attend(form: Form, *, native: bool) -> tuple[list[mx.array], list[RowCache]]
     outputs = []
     for lengths in zip(*LENGTHS, strict=True):
         batch = RowBatch([(cache, [0] * length) for cache, length in zip(caches, lengths, strict=True)])
-        [view] = batch.views(1, native=native)
+        [view] = row_views(batch, 1, native=native)
         total = sum(lengths)
         view.update_and_fetch(
             random(total, NUM_KV_HEADS, form.key_size, form.dtype),

@@ -19,6 +19,7 @@ from mtplx.server.bench.serving.command import bench_serving
 from mtplx.server.bench.serving.figures import figures
 from mtplx.server.bench.serving.options import ServingOptions, add_serving_flags, serving_options
 from mtplx.server.bench.serving.process import ServerError, own_server
+from tests.bench.serving import split_gaps
 from tests.server.conftest import DEADLINE_S, Client, StartServer
 from tests.server.engines import letter_engine
 from tests.tiny_models import CONFIGS, tiny_model_folder
@@ -129,6 +130,11 @@ def test_figures_are_over_all_runs_and_what_failed_counts_for_nothing() -> None:
     assert made.first_text_ms.p50 == pytest.approx(750)
     assert made.between_ms.p50 == pytest.approx(100)
     assert made.whole_ms.p50 == pytest.approx(1350)
+
+
+def test_a_gap_counts_as_usual_only_if_it_ended_before_the_other_prompt_was_sent() -> None:
+    usual, meanwhile = split_gaps([0.0, 1.0, 3.0, 6.0, 10.0, 15.0], start_s=2.0, end_s=7.0)
+    assert (usual, meanwhile) == ([1.0], [2.0, 3.0, 4.0])
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,54 @@
+"""The rows of a sequence in one piece of memory for all layers, which are alike and keep every row.
+
+One array where a cache with buffers for each layer has two a layer: native code that runs all layers at once takes it
+and gives it back, and what that costs goes by the number of arrays. Knows how rows are stored, as `cache` does.
+"""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from mtplx.engine.cache import RowCount, State, check_fresh, joined_with_room, with_capacity
+from mtplx.engine.errors import CacheStateError
+
+
+class StackedCache(RowCount):
+    """Keys and values of each layer in turn, as [2 L, H, capacity, D]. `row` has the shape and type of one row."""
+
+    needs_state = False
+
+    def __init__(self, row: mx.array) -> None:
+        super().__init__()
+        self._row = row  # [2 L, H, 1, D]
+        self.buffer: mx.array | None = None
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        """What must be evaluated for the rows to be in memory."""
+        return [] if self.buffer is None else [self.buffer]
+
+    @property
+    def row_bytes(self) -> int:
+        """What a row takes of the memory."""
+        return self._row.nbytes
+
+    def take(self, num_rows: int) -> mx.array:
+        """The buffer, with room for as many rows more, and ours no longer: a kernel writes in place what nobody else
+        holds. It gives back what to hold from then on."""
+        taken = with_capacity(self.buffer, self.end + num_rows, self._row)
+        self.buffer = None
+        return taken
+
+    def read_rows(self, start: int, end: int) -> list[mx.array]:
+        if self.buffer is None:
+            raise CacheStateError(f"rows from {start} on are asked for, but there are none")
+        return [self.buffer[..., start:end, :]]
+
+    def read_state(self) -> State:
+        return None
+
+    def restore(self, num_rows: int, rows: Sequence[Sequence[mx.array]], state: State) -> None:
+        check_fresh(self)
+        self.buffer = joined_with_room([piece for [piece] in rows])
+        self.num_committed = num_rows
+        mx.eval(self.buffer)
