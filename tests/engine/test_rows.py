@@ -91,7 +91,7 @@ def test_a_layer_is_one_call_and_writes_its_rows_in_place(monkeypatch: pytest.Mo
     assert len(calls) == 2  # forwards, of three sequences each
     before = [address(array) for cache in caches for array in cache.arrays]
     batch = RowBatch([(cache, [0]) for cache in caches])
-    [view] = batch.views(1, native=True)
+    [view] = row_views(batch, 1, native=True)
     view.update_and_fetch(*(random(3, NUM_KV_HEADS, 16, mx.float32) for _ in range(2)))
     mx.eval(view.attend(random(3, NUM_HEADS, 16, mx.float32), None, scale=0.3))
     assert [address(array) for cache in caches for array in cache.arrays] == before
