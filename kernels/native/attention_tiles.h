@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "exponential.h"
 #include "half.h"
@@ -41,16 +42,22 @@ inline void split_vectors(int count, Visit visit) {
   for (; first < count; first++) visit(first, std::integral_constant<int, 1>{});
 }
 
-// Four vectors [4 keys][4] to [4][4 keys].
-inline void transpose(vfloat4 (&v)[4]) {
-  const vfloat4 a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5);
-  const vfloat4 b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
-  const vfloat4 c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5);
-  const vfloat4 d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
-  v[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
-  v[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
-  v[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
-  v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+// Where lanes of b go into a, so that squares of `Step` change places across the diagonal.
+template <int Step, int... Lane>
+inline void swap_squares(vregister& a, vregister& b, std::integer_sequence<int, Lane...>) {
+  constexpr int kCount = sizeof...(Lane);
+  const vregister upper = __builtin_shufflevector(a, b, (Lane & Step ? kCount + Lane - Step : Lane)...);
+  b = __builtin_shufflevector(a, b, (Lane & Step ? kCount + Lane : Lane + Step)...);
+  a = upper;
+}
+
+// As many registers as one has lanes, [keys][lanes] to [lanes][keys].
+template <int Step = kRegisterLanes / 2>
+inline void transpose(vregister (&v)[kRegisterLanes]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kRegisterLanes; i++)
+    if (!(i & Step)) swap_squares<Step>(v[i], v[i + Step], std::make_integer_sequence<int, kRegisterLanes>{});
+  if constexpr (Step > 1) transpose<Step / 2>(v);
 }
 
 // Asks for `count` values of the key or value that lies kAhead of this one.
@@ -65,19 +72,22 @@ inline __attribute__((always_inline)) void fetch_ahead(const Element* from, int 
 template <typename Element>
 inline void turn_keys(const Element* keys, int begin, int end, int size, float* to) {
   const int first = begin / kLanes * kLanes, last = (end + kLanes - 1) / kLanes * kLanes;
-  for (int key = first; key < last; key += 4) {
-    const Element* from[4];
-    for (int i = 0; i < 4; i++) from[i] = keys + int64_t(std::clamp(key + i, begin, end - 1) - begin) * size;
-    for (int i = 0; i < 4; i++) fetch_ahead(from[i], size, size);
+  constexpr int kCount = kRegisterLanes;
+  for (int key = first; key < last; key += kCount) {
+    const Element* from[kCount];
+    for (int i = 0; i < kCount; i++) from[i] = keys + int64_t(std::clamp(key + i, begin, end - 1) - begin) * size;
+    for (int i = 0; i < kCount; i++) fetch_ahead(from[i], size, size);
     int d = 0;
-    for (; d + 4 <= size; d += 4) {
-      vfloat4 v[4];
-      for (int i = 0; i < 4; i++) read(from[i] + d, v[i]);
+    for (; d + kCount <= size; d += kCount) {
+      vregister v[kCount];
+#pragma GCC unroll 16
+      for (int i = 0; i < kCount; i++) read(from[i] + d, v[i]);
       transpose(v);
-      for (int i = 0; i < 4; i++) store(to + (d + i) * kKeyBlock + key, v[i]);
+#pragma GCC unroll 16
+      for (int i = 0; i < kCount; i++) store(to + (d + i) * kKeyBlock + key, v[i]);
     }
     for (; d < size; d++)
-      for (int i = 0; i < 4; i++) to[d * kKeyBlock + key + i] = float(from[i][d]);
+      for (int i = 0; i < kCount; i++) to[d * kKeyBlock + key + i] = float(from[i][d]);
   }
 }
 
