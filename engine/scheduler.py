@@ -62,7 +62,6 @@ class Scheduler:
         self._speculator = speculator
         self._max_running = max_running
         self._prefill_chunk = prefill_chunk
-        self._max_cache_rows = max_running * max_rows
         self._waiting: deque[_Waiting] = deque()
         self._running: deque[_Running] = deque()  # the next turn is the leftmost's
 
@@ -71,8 +70,6 @@ class Scheduler:
         return Load(
             num_running=len(self._running),
             num_waiting=len(self._waiting),
-            num_cache_rows=sum(running.sequence.cache.num_committed for running in self._running),
-            max_cache_rows=self._max_cache_rows,
         )
 
     @property
