@@ -77,6 +77,30 @@ class Settings(BaseSettings):
     prefill_chunk: int | None = Field(
         None, ge=1, description="prompt tokens processed in one go; the engine's choice for the device if not given"
     )
+    max_step_rows: int | None = Field(
+        None, ge=1, description="rows that one step processes for all requests; the engine's choice if not given"
+    )
+    cache_memory_mb: int | None = Field(
+        None, ge=1, description="memory for the rows of running requests, in MB; a share of the machine's if not given"
+    )
+    prefix_cache_mb: int | None = Field(
+        None,
+        ge=0,
+        description="memory for rows kept for later requests, in MB; 0 keeps none; a share of the machine's if not "
+        "given",
+    )
+    prefix_cache_dir: Path | None = Field(
+        None, description="folder where the rows kept for later requests outlive a restart; nowhere if not given"
+    )
+    queue_timeout_s: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="seconds that a request may wait for its turn; any if not given"
+    )
+    request_timeout_s: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds that a request may take, its wait included, even if it asks for more; any if not given",
+    )
     threads: int | None = Field(
         None, ge=1, description="CPU threads that the native kernels use; one for each processor if not given"
     )
@@ -86,11 +110,23 @@ class Settings(BaseSettings):
         description="what native kernels multiply quantized weights with: float32, or int8: quicker, and rounded",
     )
     max_body_bytes: int = Field(8 * 2**20, ge=1, description="largest request body, in bytes; more is answered 413")
+    keep_alive_s: float = Field(
+        15.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds between the comments that keep a stream alive; 0 sends none",
+    )
+    max_stream_buffer: int = Field(
+        1024, ge=1, description="updates kept for a client that reads its stream too slowly; with more it is cut off"
+    )
     metrics_namespace: str = Field(
         "mtplx", pattern="^[a-zA-Z_][a-zA-Z0-9_]*$", description="prefix of the names in /metrics"
     )
     shutdown_grace_s: float = Field(
         3.0, ge=0, allow_inf_nan=False, description="seconds that open requests get to finish at shutdown"
+    )
+    exit_on_failure: bool = Field(
+        False, description="whether to exit, with status 1, once the engine has failed, instead of saying so to clients"
     )
     log_level: LogLevel = Field("info", description="least severe messages to log")
 
@@ -114,6 +150,8 @@ def load_settings(flags: Mapping[str, object]) -> Settings:
             f"speculative_depth: {settings.speculative_depth} is more than max_speculative_depth, "
             f"{settings.max_speculative_depth}"
         )
+    if settings.prefix_cache_dir is not None and settings.prefix_cache_mb == 0:
+        raise SettingsError("prefix_cache_dir: there is nothing to keep there while prefix_cache_mb is 0")
     return settings
 
 

@@ -194,7 +194,7 @@ class EngineLoop:
         for command in self._take_commands(idle=self._is_idle(stepper)):
             match command:
                 case _Add(request):
-                    stepper.add(request)
+                    updates += self._add(stepper, request)
                 case _Abort(request_id):
                     updates += stepper.abort(request_id)
                 case _Stop(grace_s):
@@ -203,6 +203,18 @@ class EngineLoop:
             updates += stepper.step()
         self._publish("ok", stepper)
         self._hand_over(updates)
+
+    def _add(self, stepper: Stepper, request: Request) -> list[Update]:
+        """Hand a request to the stepper; its end if that fails, which concerns nobody else."""
+        try:
+            stepper.add(request)
+        except EngineError as error:
+            return [self._open[request.id].failed(error)]
+        except Exception as error:
+            logger.error("request %s failed", request.id, exc_info=error)
+            told = EngineError(f"an internal error ended request {request.id}; the server's log has the details")
+            return [self._open[request.id].failed(told)]
+        return []
 
     def _take_commands(self, *, idle: bool) -> list[_Add | _Abort | _Stop]:
         """All waiting commands; blocks for the first one when there is nothing else to do."""
@@ -247,7 +259,8 @@ class EngineLoop:
 
     def _fail(self, what: str, error: Exception) -> None:
         logger.error("%s: %s", what, error, exc_info=None if isinstance(error, EngineError) else error)
-        self.status = replace(self.status, state="failed", reason=f"{what}: {error}", load=Load())
+        idle = replace(self.status.load, num_running=0, num_waiting=0, cache_bytes=0, reserved_bytes=0)
+        self.status = LoopStatus("failed", reason=f"{what}: {error}", load=idle)
         self._fail_open(EngineUnavailableError(f"{what}: {error}"))
 
     def _fail_open(self, error: EngineError) -> None:

@@ -1,4 +1,4 @@
-"""What every request meets first: an id, a line in the log, and HEAD answered like GET without a body.
+"""What every request meets first: an id, a line in the log, one more if it fails, and HEAD answered without a body.
 
 Knows ASGI messages; knows no route. It stands outside the application, so that no answer escapes it.
 """
@@ -39,7 +39,11 @@ class Access:
 
         # uvicorn leaves the body out where the method it read is HEAD.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        await self._app({**scope, "method": method, "request_id": name}, receive, send_with_id)
+        try:
+            await self._app({**scope, "method": method, "request_id": name}, receive, send_with_id)
+        except Exception:
+            # The client has been told as far as it could be, under the same id.
+            logger.exception("request %s failed", name)
 
 
 def request_id(scope: Scope) -> str:

@@ -55,6 +55,9 @@ def admit(
         acceptance=body.acceptance or settings.acceptance or usual_acceptance(sampling, is_planned=is_planned),
         prediction=tuple(prediction),
         pool=pool,
+        priority=body.priority or 0,
+        cache_salt=body.cache_salt or "",
+        timeout_s=_least(body.timeout_s, settings.request_timeout_s),
     )
     try:
         model.limits.check(request)
@@ -75,6 +78,10 @@ def _speculation(body: SamplingBody, settings: Settings) -> tuple[str, Depth]:
     if body.drafter is not None and body.speculative_depth is None and depth == 0:
         depth = AUTO
     return drafter, depth
+
+
+def _least(*limits: float | None) -> float | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _sampling(body: SamplingBody) -> SamplingParams:

@@ -9,10 +9,9 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import EngineUnavailableError
@@ -21,6 +20,7 @@ from mtplx.engine.loop import EngineLoop, LoopStatus, Stepper
 from mtplx.engine.types import Request, SpeculationReport, Update
 from mtplx.kernels.report import KernelReport
 from mtplx.server.metrics import Metrics, Timeline
+from mtplx.server.streams import RequestStream
 from mtplx.server.versions import versions
 
 if TYPE_CHECKING:  # would bring in MLX, which the engine thread loads while the server already answers
@@ -59,35 +59,6 @@ class ServedModel:
     limits: Limits
     way: Literal["rows", "sequential"]
     kernels: KernelReport
-
-
-class RequestStream:
-    """The updates of one request, in order; the last has a completion. Leaving the context early aborts it."""
-
-    def __init__(self, abort: Callable[[], None]) -> None:
-        self._abort = abort
-        self._updates: asyncio.Queue[Update] = asyncio.Queue()
-        self._ended = False
-
-    def push(self, update: Update) -> None:
-        self._ended = update.completion is not None
-        self._updates.put_nowait(update)
-
-    async def __aiter__(self) -> AsyncIterator[Update]:
-        completion = None
-        while completion is None:
-            update = await self._updates.get()
-            completion = update.completion
-            yield update
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if not self._ended:
-            self._abort()
 
 
 @dataclass(frozen=True)
@@ -165,9 +136,19 @@ class AsyncEngine:
         assert self.known_model is not None
         return self.known_model
 
-    def submit(self, request: Request) -> RequestStream:
-        """Queue a request. Raises EngineUnavailableError or OverloadedError."""
-        stream = RequestStream(lambda: self._loop.abort(request.id))
+    def submit(self, request: Request, *, cut_off: Callable[[], None]) -> RequestStream:
+        """Queue a request, whose client is cut off if it reads too slowly.
+
+        Raises EngineUnavailableError or OverloadedError.
+        """
+
+        def give_up() -> None:
+            assert self.metrics is not None
+            self.metrics.count_slow_reader()
+            logger.warning("request %s: the client reads too slowly, and is cut off", request.id)
+            cut_off()
+
+        stream = RequestStream(lambda: self._loop.abort(request.id), give_up, self.settings.max_stream_buffer)
         opened = _Open(stream, Timeline(len(request.prompt), submitted_at_s=time.monotonic()))
         self._loop.submit(request)
         self._open[request.id] = opened

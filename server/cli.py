@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
@@ -104,22 +105,27 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
-    """A flag for each setting. It has no default here: one not given leaves the word to environment and preset."""
+    """A flag for each setting. It has no default here: one not given leaves the word to environment and preset.
+
+    A flag that may be true is when it stands alone.
+    """
     group = parser.add_argument_group("settings")
     for name in names:
         field = Settings.model_fields[name]
         default = "" if field.default is None else f" (default: {field.default})"
+        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
         group.add_argument(
             f"--{name.replace('_', '-')}",
             dest=name,
             default=argparse.SUPPRESS,
             metavar=_metavar(field.annotation),
             help=f"{field.description}{default}".replace("%", "%%"),
+            **bare,
         )
 
 
 def _metavar(annotation: object) -> str:
-    kinds: dict[object, str] = {int: "N", float: "X", bool: "{true,false}"}
+    kinds: dict[object, str] = {int: "N", float: "X", bool: "{true,false}", Path: "PATH"}
     options = [option for option in get_args(annotation) if option is not NoneType]
     if options and all(isinstance(option, str) for option in options):
         return "{" + ",".join(options) + "}"

@@ -7,7 +7,8 @@ from fastapi import Depends, Request
 from mtplx.server.bridge import AsyncEngine
 
 
-def _engine(request: Request) -> AsyncEngine:
+async def _engine(request: Request) -> AsyncEngine:
+    """A coroutine, since FastAPI gives every plain function to a thread."""
     engine: AsyncEngine = request.app.state.engine
     return engine
 

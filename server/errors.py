@@ -17,7 +17,9 @@ from mtplx.engine.errors import (
     EngineError,
     EngineUnavailableError,
     InvalidRequestError,
+    NonFiniteLogitsError,
     OverloadedError,
+    TimedOutError,
 )
 from mtplx.server.access import request_id
 from mtplx.server.excerpts import excerpt
@@ -29,7 +31,10 @@ _UNAVAILABLE_RETRY_S = 5
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """An answer other than success, as OpenAI's API would give it."""
+    """An answer other than success, as OpenAI's API would give it.
+
+    Its clients try again by themselves after a 408, a 409, a 429 and all from 500 up, unless `should_retry` says no.
+    """
 
     status: int
     message: str
@@ -37,6 +42,7 @@ class ApiError(Exception):
     code: str | None = None
     type: str = "invalid_request_error"
     retry_after_s: int | None = None
+    should_retry: bool = True
 
     @property
     def body(self) -> dict[str, object]:
@@ -44,6 +50,8 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        if not self.should_retry:
+            headers["X-Should-Retry"] = "false"
         return JSONResponse(self.body, status_code=self.status, headers=headers)
 
 
@@ -71,6 +79,13 @@ def from_engine(error: EngineError) -> ApiError:
                 type="server_error",
                 retry_after_s=_UNAVAILABLE_RETRY_S,
             )
+        case TimedOutError():
+            # Once more it would take as long, and keep others waiting meanwhile.
+            return ApiError(
+                HTTPStatus.GATEWAY_TIMEOUT, message, code="timeout", type="server_error", should_retry=False
+            )
+        case NonFiniteLogitsError():
+            return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, message, code="non_finite_logits", type="server_error")
         case _:
             return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, message, code="engine_error", type="server_error")
 
@@ -103,6 +118,6 @@ async def _answer(request: Request, error: Exception) -> Response:
         case HTTPException():
             return ApiError(error.status_code, error.detail).response()
         case _:
-            # Starlette raises the error again after this answer, so that the traceback reaches the log.
+            # Starlette raises the error again after this answer; who logs it is `Access`.
             message = f"the server made a mistake in request {request_id(request.scope)}; its log says more"
             return ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, message, type="server_error").response()

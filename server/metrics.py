@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 
 from mtplx.engine.limits import Limits
 from mtplx.engine.types import Completion, FinishReason, Load, RoundRecord, SpeculationReport, Update
+from mtplx.server.load_metrics import LoadCollector
 
 _FIRST_TOKEN_BUCKETS_S = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -69,8 +70,8 @@ class Metrics:
         self._registry = _Registry()
         self._namespace = namespace
         self._model_name = model_name
-        self._make_load_gauges(load)
-        self._make_token_counters()
+        self._registry.register(LoadCollector(namespace, model_name, load))
+        self._make_request_counters()
         self._make_histograms(_one_two_five(limits.context_length))
         self._make_speculation(limits)
 
@@ -86,6 +87,10 @@ class Metrics:
             self._failed_drafts.labels(self._model_name, update.round.drafter).inc()
         if update.completion is not None:
             self._observe_completion(timeline, update.completion, at_s)
+
+    def count_slow_reader(self) -> None:
+        """Count a client that is cut off; its request ends by itself."""
+        self._slow_readers.inc()
 
     def render(self) -> bytes:
         """The exposition in Prometheus's text format, the one in which names may have a colon everywhere."""
@@ -117,6 +122,10 @@ class Metrics:
 
     def _observe_completion(self, timeline: Timeline, completion: Completion, at_s: float) -> None:
         self._finished.labels(self._model_name, completion.reason).inc()
+        if completion.reason == "abort":
+            phase = "prompt" if timeline.last_tokens_at_s is None else "output"
+            self._cancelled.labels(self._model_name, phase).inc()
+            self._cancelled_tokens.inc(completion.num_output_tokens)
         self._request_time.observe(at_s - timeline.submitted_at_s)
         self._queue_time.observe(completion.queue_time_s)
         self._request_prompt.observe(completion.num_prompt_tokens)
@@ -133,24 +142,23 @@ class Metrics:
 
     # ---- making -----------------------------------------------------------------------------------------------
 
-    def _make_load_gauges(self, load: Callable[[], Load]) -> None:
-        def usage() -> float:
-            now = load()
-            return now.num_cache_rows / now.max_cache_rows if now.max_cache_rows else 0.0
-
-        for name, help_text, value in (
-            ("num_requests_running", "Requests being decoded.", lambda: load().num_running),
-            ("num_requests_waiting", "Requests waiting for their turn.", lambda: load().num_waiting),
-            ("kv_cache_usage_perc", "Share of the cache in use; 1 is all of it.", usage),
-        ):
-            self._gauge(name, help_text).labels(self._model_name).set_function(value)
-
-    def _make_token_counters(self) -> None:
+    def _make_request_counters(self) -> None:
         self._prompt_tokens = self._counter("prompt_tokens", "Prompt tokens processed.").labels(self._model_name)
         self._generation_tokens = self._counter("generation_tokens", "Tokens generated.").labels(self._model_name)
         self._finished = self._counter("request_success", "Requests that ended, by reason.", "finished_reason")
         for reason in get_args(FinishReason):
             self._finished.labels(self._model_name, reason)
+        self._cancelled = self._counter(
+            "cancelled_requests", "Requests whose client went, by whether output had begun.", "phase"
+        )
+        for phase in ("prompt", "output"):
+            self._cancelled.labels(self._model_name, phase)
+        self._cancelled_tokens = self._counter(
+            "cancelled_generation_tokens", "Tokens generated for requests whose client went."
+        ).labels(self._model_name)
+        self._slow_readers = self._counter(
+            "slow_readers", "Clients cut off because they read their stream too slowly."
+        ).labels(self._model_name)
 
     def _make_histograms(self, token_buckets: Sequence[float]) -> None:
         self._first_token = self._histogram(

@@ -7,17 +7,22 @@ a choice: that is the format's affair.
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import fastapi
+from starlette.requests import ClientDisconnect
 
 from mtplx.engine.types import Completion, FinishReason
-from mtplx.server.bridge import RequestStream, ServedModel
-from mtplx.server.errors import CLIENT_CLOSED_REQUEST, from_engine
+from mtplx.server.bridge import ServedModel
+from mtplx.server.errors import from_engine
 from mtplx.server.responses import Choice, Metrics, Reply, SpeculativeDecoding, Usage
 from mtplx.server.sse import EventStream, event
+from mtplx.server.streams import RequestStream
+
+Result = TypeVar("Result")
 
 
 class ReplyFormat(Protocol):
@@ -71,26 +76,54 @@ def new_id(reply_format: ReplyFormat) -> str:
 
 
 async def whole_reply(request: fastapi.Request, stream: RequestStream, writer: ReplyWriter) -> fastapi.Response:
-    """The reply in one piece. Raises the engine's error if the request failed; aborts it if the client goes."""
+    """The reply in one piece. Raises the engine's error if the request failed, ClientDisconnect if the client goes."""
     with stream:
-        collecting = asyncio.ensure_future(_collect(stream))
-        leaving = asyncio.ensure_future(_until_disconnect(request))
-        try:
-            await asyncio.wait((collecting, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            collecting.cancel()
-            leaving.cancel()
-        if not collecting.done():
-            return fastapi.Response(status_code=CLIENT_CLOSED_REQUEST)
-    text, completion = collecting.result()
+        text, completion = await _while_connected(request, _collect(stream))
     if completion.error is not None:
         raise completion.error
     return fastapi.Response(writer.whole(text, completion).json_bytes(), media_type="application/json")
 
 
-def streamed_reply(stream: RequestStream, writer: ReplyWriter, *, include_usage: bool) -> fastapi.Response:
-    """The reply as server-sent events."""
-    return EventStream(_events(stream, writer, include_usage), stream)
+async def streamed_reply(
+    request: fastapi.Request,
+    stream: RequestStream,
+    writer: ReplyWriter,
+    *,
+    include_usage: bool,
+    keep_alive_s: float,
+) -> fastapi.Response:
+    """The reply as server-sent events.
+
+    It begins with the first news of the request, so that one that fails before has a status that says so: raises the
+    engine's error then, or ClientDisconnect. But after `keep_alive_s` seconds without news (0: never) it begins all
+    the same, to be kept alive, and an error can only be its last event.
+    """
+    with ExitStack() as until_begun:
+        until_begun.enter_context(stream)
+        try:
+            async with asyncio.timeout(keep_alive_s or None):
+                first = await _while_connected(request, stream.first())
+        except TimeoutError:
+            pass
+        else:
+            if first.completion is not None and first.completion.error is not None:
+                raise first.completion.error
+        until_begun.pop_all()
+    return EventStream(_events(stream, writer, include_usage), stream, keep_alive_s=keep_alive_s)
+
+
+async def _while_connected(request: fastapi.Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """What `work` gives. Gives it up and raises ClientDisconnect when the client goes."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_until_disconnect(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        working.cancel()
+        leaving.cancel()
+    if not working.done():
+        raise ClientDisconnect
+    return working.result()
 
 
 async def _collect(stream: RequestStream) -> tuple[str, Completion]:
@@ -108,7 +141,7 @@ async def _until_disconnect(request: fastapi.Request) -> None:
 
 
 async def _events(stream: RequestStream, writer: ReplyWriter, include_usage: bool) -> AsyncIterator[bytes]:
-    """Nothing is sent before the first text, so that a client's time to the first chunk is that of the first text."""
+    """No chunk is sent before the first text, so that a client's time to the first chunk is that of the first text."""
     no_usage = {"usage": None} if include_usage else {}
     opening = writer.format.opening()
     completion = None

@@ -16,12 +16,14 @@ from mtplx.configs.settings import AcceptanceName, DrafterName
 from mtplx.server.excerpts import excerpt, listing
 
 MAX_STOPS = 4
+MAX_SALT_CHARS = 256
 
 # Numbers that are counted with here end below this, as OpenAI's do; those beyond could not even be printed.
 _END_OF_INTEGERS = 2**31
 _MAX_ENTRIES = 16  # as OpenAI has it of metadata
 Natural: TypeAlias = Annotated[int, Field(ge=0, lt=_END_OF_INTEGERS)]
 PositiveInt: TypeAlias = Annotated[int, Field(ge=1, lt=_END_OF_INTEGERS)]
+Priority: TypeAlias = Annotated[int, Field(gt=-_END_OF_INTEGERS, lt=_END_OF_INTEGERS)]
 
 
 def _invalid(message: str, code: str = "invalid_value", *, at: str = "") -> PydanticCustomError:
@@ -196,6 +198,18 @@ class SamplingBody(_Body):
     )
     prediction: Annotated[str, BeforeValidator(_read_prediction)] = Field(
         "", description="Text that the output may resemble, to draft from, as OpenAI has it."
+    )
+    priority: Priority | None = Field(
+        None, description="Of the requests that wait, those of the lowest number come first; 0 if not given."
+    )
+    cache_salt: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SALT_CHARS,
+        description="A secret: what is kept of prompts for later requests serves those with the same salt alone.",
+    )
+    timeout_s: float | None = Field(
+        None, gt=0, description="Seconds that the request may take, its wait included; the server may allow fewer."
     )
     user: str | None = None  # accepted: changes nothing
 

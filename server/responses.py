@@ -37,7 +37,7 @@ class Usage(BaseModel):
             prompt_tokens=completion.num_prompt_tokens,
             completion_tokens=completion.num_output_tokens,
             total_tokens=completion.num_prompt_tokens + completion.num_output_tokens,
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=0, audio_tokens=0),
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=completion.num_cached_tokens, audio_tokens=0),
             completion_tokens_details=CompletionTokensDetails(
                 reasoning_tokens=0, audio_tokens=0, accepted_prediction_tokens=0, rejected_prediction_tokens=0
             ),

@@ -13,9 +13,11 @@ import uvicorn
 from fastapi import FastAPI
 
 from mtplx.configs.settings import Settings
+from mtplx.engine.errors import EngineUnavailableError
 from mtplx.server.access import Access
 from mtplx.server.app import create_app
 from mtplx.server.bridge import AsyncEngine, LoadEngine
+from mtplx.server.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +25,7 @@ _BACKLOG = 2048
 _INTERRUPTED = 130
 _KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that none is closed under a new request
 _PATIENCE_S = 2  # for a step of the engine that takes longer than the grace period
+_SEND_BUFFER_BYTES = 64 * 1024
 
 
 class ListenError(OSError):
@@ -32,13 +35,16 @@ class ListenError(OSError):
 class Server(uvicorn.Server):
     """Stops the engine as soon as it is told to exit: open streams would keep it waiting otherwise.
 
-    They have `grace_s` seconds to finish; then each gets an error as its last event.
+    They have `shutdown_grace_s` seconds to finish; then each gets an error as its last event. With `exit_on_failure`
+    it exits by itself once the engine has failed.
     """
 
-    def __init__(self, app: FastAPI, grace_s: float) -> None:
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        grace_s = settings.shutdown_grace_s
         super().__init__(
             uvicorn.Config(
                 Access(app),
+                http=Connection,
                 access_log=False,  # it is kept there
                 lifespan="on",
                 ws="none",
@@ -50,6 +56,16 @@ class Server(uvicorn.Server):
         )
         self._engine: AsyncEngine = app.state.engine
         self._grace_s = grace_s
+        self._exit_on_failure = settings.exit_on_failure
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether it exits because the engine has failed."""
+        return self._exit_on_failure and self._engine.status.state == "failed"
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second; whether to exit."""
+        return await super().on_tick(counter) or self.gives_up
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Exit; at a second signal, leave everything as it is. A signal is not raised again in the end, as uvicorn
@@ -76,17 +92,25 @@ def listen(host: str, port: int) -> socket.socket:
         raise ListenError(f"cannot listen on {host}, port {port}: {reason}") from None
     # Inherited by every connection. Without it, the second write of a reply waits for the first to be acknowledged.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # Inherited too. By itself it grows to megabytes, behind which a client that reads nothing would go unnoticed.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
     return listener
 
 
 def run_server(settings: Settings, load_engine: LoadEngine) -> None:
-    """Serve until SIGINT or SIGTERM comes. Raises ListenError."""
+    """Serve until SIGINT or SIGTERM comes.
+
+    Raises ListenError, and EngineUnavailableError if the engine has failed and the settings say to exit then.
+    """
     _set_up_log(settings)
     app = create_app(settings, load_engine)
+    server = Server(app, settings)
     with listen(settings.host, settings.port) as listener:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("listening on http://%s:%d", host, listener.getsockname()[1])
-        Server(app, settings.shutdown_grace_s).run([listener])
+        server.run([listener])
+    if server.gives_up:
+        raise EngineUnavailableError(f"the engine has failed: {app.state.engine.status.reason}")
     if app.state.engine.is_alive:
         # Still loading, or deep in a step: the interpreter cannot end a thread that is inside native code.
         logging.shutdown()

@@ -8,6 +8,7 @@ import fastapi
 
 from mtplx.server.admission import admit
 from mtplx.server.bridge import AsyncEngine, ServedModel
+from mtplx.server.connection import cut_off
 from mtplx.server.prompts import encode_prediction
 from mtplx.server.replies import ReplyFormat, ReplyWriter, new_id, streamed_reply, whole_reply
 from mtplx.server.requests import SamplingBody
@@ -24,20 +25,23 @@ async def serve(
     default_max_tokens: int | None,
 ) -> fastapi.Response:
     """Submit and reply. Raises EngineError while an error status can still be sent; later errors end the stream."""
+    settings = engine.settings
     writer = ReplyWriter(reply_format, new_id(reply_format), int(time.time()), model)
     admitted = admit(
         body,
         prompt,
         request_id=writer.id,
         prediction=await encode_prediction(model, body.prediction),
-        pool=_pool(request) if engine.settings.ngram_pool_tokens else None,
+        pool=_pool(request) if settings.ngram_pool_tokens else None,
         default_max_tokens=default_max_tokens,
         model=model,
-        settings=engine.settings,
+        settings=settings,
     )
-    stream = engine.submit(admitted)
+    stream = engine.submit(admitted, cut_off=cut_off(request))
     if body.stream:
-        return streamed_reply(stream, writer, include_usage=body.include_usage)
+        return await streamed_reply(
+            request, stream, writer, include_usage=body.include_usage, keep_alive_s=settings.keep_alive_s
+        )
     return await whole_reply(request, stream, writer)
 
 

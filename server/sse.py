@@ -6,6 +6,7 @@ Knows HTTP streaming; knows nothing of what the events say.
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 
+from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import AppStatus, EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
@@ -14,10 +15,16 @@ AppStatus.enable_automatic_graceful_drain = False
 
 
 class EventStream(EventSourceResponse):
-    """Sends `events`, each the data of one event. Leaves `source` when done, or when the client has gone."""
+    """Sends `events`, each the data of one event, and a comment every `keep_alive_s` seconds unless that is 0.
 
-    def __init__(self, events: AsyncIterator[bytes], source: AbstractContextManager[object]) -> None:
-        super().__init__(events, sep="\n")
+    Comments tell proxies and clients that somebody is still there; whoever reads events skips them. Leaves `source`
+    when done, or when the client has gone.
+    """
+
+    def __init__(
+        self, events: AsyncIterator[bytes], source: AbstractContextManager[object], *, keep_alive_s: float
+    ) -> None:
+        super().__init__(events, sep="\n", ping=keep_alive_s, ping_message_factory=_keep_alive)
         self._source = source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -28,3 +35,7 @@ class EventStream(EventSourceResponse):
 def event(data: bytes) -> bytes:
     """The wire form of an event; `data` has no line break."""
     return b"data: " + data + b"\n\n"
+
+
+def _keep_alive() -> ServerSentEvent:
+    return ServerSentEvent(comment="keep-alive", sep="\n")

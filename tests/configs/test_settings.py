@@ -57,6 +57,7 @@ def test_the_plain_preset_leaves_a_drafter_for_requests_that_ask_for_a_depth() -
         ("port = 70000", "port: Input should be less than or equal to 65535 (from preset"),
         ("preset = 'plain'", "cannot name another"),
         ("port = ", "Invalid value"),
+        ("prefix_cache_dir = 'here'\nprefix_cache_mb = 0", "prefix_cache_dir: there is nothing to keep there while"),
         ("speculative_depth = 17", "speculative_depth: 17 is more than max_speculative_depth, 16"),
     ],
 )
@@ -83,6 +84,16 @@ def test_a_missing_preset_is_refused_with_the_ones_there_are() -> None:
         ("shutdown_grace_s", "nan"),
         ("max_running", "0"),
         ("log_level", "loud"),
+        ("max_step_rows", "0"),
+        ("cache_memory_mb", "0"),
+        ("prefix_cache_mb", "-1"),
+        ("queue_timeout_s", "0"),
+        ("queue_timeout_s", "inf"),
+        ("request_timeout_s", "0"),
+        ("request_timeout_s", "nan"),
+        ("keep_alive_s", "-1"),
+        ("max_stream_buffer", "0"),
+        ("exit_on_failure", "perhaps"),
     ],
 )
 def test_a_bad_variable_is_refused_by_name(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from mtplx.engine.loop import EngineLoop, Stepper
 from mtplx.engine.prefix.prefix_cache import PrefixCache
 from mtplx.engine.scheduler import Scheduler, SchedulerLimits
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import Request, SamplingParams, Update
+from mtplx.engine.types import Load, Request, SamplingParams, Update
 from tests.fakes import ByteTokenizer, TabularTarget
 
 TIMEOUT_S = 20.0
@@ -245,6 +245,54 @@ def test_a_crash_reaches_every_open_request_and_the_status() -> None:
     assert "the roof fell in" in (loop.status.reason or "")
     with pytest.raises(EngineUnavailableError, match="roof"):
         loop.submit(request("b"))
+
+
+def test_what_was_counted_before_a_crash_still_counts_and_what_was_held_is_not() -> None:
+    held = Load(num_running=1, cache_bytes=50, reserved_bytes=60, max_cache_bytes=70, num_prefix_queries=9)
+
+    class Crashing(Scheduler):
+        load = held
+
+        def step(self):
+            raise RuntimeError("the roof fell in")
+
+    scheduler = make_scheduler()
+    scheduler.__class__ = Crashing
+    loop, _ = start(lambda: scheduler)
+    wait_until(lambda: loop.status.state == "failed")
+    assert loop.status.load == Load(max_cache_bytes=70, num_prefix_queries=9)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (InvalidRequestError("b needs 9 MB of 8"), "b needs 9 MB of 8"),
+        (RuntimeError("a screw is loose"), "an internal error ended request b; the server's log has the details"),
+    ],
+)
+def test_a_request_that_the_stepper_cannot_take_fails_alone(
+    error: Exception, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Choosy(Scheduler):
+        def add(self, request: Request) -> None:
+            if request.id == "b":
+                raise error
+            super().add(request)
+
+    scheduler = make_scheduler()
+    scheduler.__class__ = Choosy
+    loop, receiver = start(lambda: scheduler)
+    wait_until(lambda: loop.status.state == "ok")
+    for name in "abc":
+        loop.submit(request(name))
+    receiver.wait_for(lambda: len(receiver.ended) == 3)
+    assert receiver.ended == {"a": "length", "b": "error", "c": "length"}
+    [failure] = [
+        update.completion.error for update in receiver.updates if update.completion and update.completion.error
+    ]
+    assert str(failure) == told
+    assert ("request b failed" in caplog.messages) == isinstance(error, RuntimeError)
+    loop.stop()
 
 
 def test_what_a_request_reached_before_a_crash_is_in_its_end() -> None:

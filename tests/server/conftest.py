@@ -54,8 +54,8 @@ def running_server(
     load_engine: LoadEngine, *, while_loading: Callable[[Client], None] = lambda client: None, **settings: Any
 ) -> Iterator[Client]:
     """A server in a thread, past loading."""
-    app = create_app(Settings(shutdown_grace_s=0, **settings), load_engine)
-    server = Server(app, grace_s=0)
+    chosen = Settings(shutdown_grace_s=0, **settings)
+    server = Server(create_app(chosen, load_engine), chosen)
     with listen("127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()

@@ -55,6 +55,8 @@ def test_a_mistake_of_the_servers_is_told_with_its_id(
     client = start_server(broken_engine)
     with caplog.at_level(logging.INFO, "mtplx.server.access"):
         response = client.complete(prompt="abc")
+        logged = f"request {response.headers['x-request-id']} failed"
+        client.wait_for(lambda _: logged in caplog.messages)  # after the answer
     assert response.headers["x-request-id"] in error_of(response, 500)["message"]
     assert any("500 " + response.headers["x-request-id"] in message for message in caplog.messages)
 

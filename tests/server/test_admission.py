@@ -1,4 +1,4 @@
-"""What a body becomes for the engine: depth, drafter, rule, prediction and pool."""
+"""What a body becomes for the engine: depth, drafter, rule, prediction, pool, priority, salt and time."""
 
 from typing import Any
 
@@ -65,3 +65,22 @@ def test_the_rule_is_rejection_unless_a_seed_must_fix_what_the_engine_plans(
 def test_prediction_and_pool_are_handed_on() -> None:
     request = admitted({}, {}, prediction=[98, 99], pool="them")
     assert (request.prediction, request.pool) == ((98, 99), "them")
+
+
+def test_a_request_that_says_nothing_has_no_priority_salt_or_timeout() -> None:
+    request = admitted({}, {"priority": None, "cache_salt": None, "timeout_s": None})
+    assert (request.priority, request.cache_salt, request.timeout_s) == (0, "", None)
+
+
+def test_priority_and_salt_are_handed_on() -> None:
+    request = admitted({}, {"priority": -3, "cache_salt": "pepper"})
+    assert (request.priority, request.cache_salt) == (-3, "pepper")
+
+
+@pytest.mark.parametrize(
+    ("allowed_s", "asked_s", "timeout_s"), [(None, 5, 5), (30, None, 30), (30, 5, 5), (30, 60.5, 30)]
+)
+def test_a_request_may_take_less_time_than_the_server_allows_but_not_more(
+    allowed_s: float | None, asked_s: float | None, timeout_s: float
+) -> None:
+    assert admitted({"request_timeout_s": allowed_s}, {"timeout_s": asked_s}).timeout_s == timeout_s

@@ -8,6 +8,7 @@ import pytest
 
 from mtplx.configs.settings import Settings
 from mtplx.server.bridge import LoadedEngine
+from mtplx.server.requests import MAX_SALT_CHARS
 from tests.fakes import ByteTokenizer
 from tests.server.conftest import Client, StartServer, error_of
 from tests.server.engines import CONTEXT_LENGTH, MODEL, VOCAB_SIZE, letter_engine
@@ -65,6 +66,16 @@ SHARED = [
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"stream": True, "stream_options": {"include_everything": True}}, "stream_options.include_everything"),
     ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+    ({"priority": 1.5}, "priority"),
+    ({"priority": "high"}, "priority"),
+    ({"priority": 2**31}, "priority"),
+    ({"priority": -(2**31)}, "priority"),
+    ({"cache_salt": ""}, "cache_salt"),
+    ({"cache_salt": 5}, "cache_salt"),
+    ({"cache_salt": "s" * (MAX_SALT_CHARS + 1)}, "cache_salt"),
+    ({"timeout_s": 0}, "timeout_s"),
+    ({"timeout_s": -1}, "timeout_s"),
+    ({"timeout_s": "5"}, "timeout_s"),
     ({"user": 5}, "user"),
     ({"surprise": 1}, "surprise"),
 ]

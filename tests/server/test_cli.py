@@ -11,7 +11,7 @@ import mtplx
 from mtplx.configs.settings import Settings
 from mtplx.engine import session
 from mtplx.engine.session import Piece
-from mtplx.server import generating
+from mtplx.server import generating, running
 from mtplx.server.cli import main
 from tests.server.engines import letter_model, letter_speculator
 
@@ -30,6 +30,29 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"mtplx {mtplx.__version__}\n"
+
+
+def test_a_server_that_is_to_exit_on_failure_exits_with_status_1_and_the_reason() -> None:
+    command = [sys.executable, "-m", "mtplx", "serve", "--port", "0", "--exit-on-failure", "--model", "/no/such.gguf"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("mtplx: the engine has failed: the model could not be loaded: ")
+    assert "/no/such.gguf" in last
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [([], False), (["--exit-on-failure"], True), (["--exit-on-failure", "false", "--port", "1"], False)],
+)
+def test_a_flag_that_may_be_true_is_when_it_stands_alone(
+    flags: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = []
+    monkeypatch.setattr(running, "run_server", lambda settings, load_engine: served.append(settings))
+    assert main(["serve", *flags]) == 0
+    assert [settings.exit_on_failure for settings in served] == [expected]
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.server.conftest import Client, events
+from tests.server.conftest import Client, StartServer, events
 from tests.server.engines import CONTEXT_LENGTH, MODEL
+from tests.server.steppers import ScriptedStepper, completion, engine_with
 
 
 def test_a_whole_reply_has_the_shape_of_openais(client: Client) -> None:
@@ -30,6 +31,19 @@ def test_a_whole_reply_has_the_shape_of_openais(client: Client) -> None:
             "rejected_prediction_tokens": 0,
         },
     }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_usage_tells_how_much_of_the_prompt_was_known(start_server: StartServer, stream: bool) -> None:
+    end = completion(num_prompt_tokens=3, num_cached_tokens=2)
+    client = start_server(engine_with(ScriptedStepper(["text"], end)))
+    if stream:
+        response = client.complete(prompt="abc", stream=True, stream_options={"include_usage": True})
+        usage = events(response)[-1]["usage"]
+    else:
+        usage = client.complete(prompt="abc").json()["usage"]
+    assert usage["prompt_tokens"] == 3
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 2
 
 
 def test_the_default_is_16_tokens(client: Client) -> None:

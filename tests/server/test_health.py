@@ -5,6 +5,7 @@ import re
 import threading
 from dataclasses import asdict
 
+import httpx
 import pytest
 
 from mtplx.configs.settings import Settings
@@ -74,12 +75,25 @@ def test_a_server_whose_model_cannot_be_loaded_says_why(start_server: StartServe
 def test_a_crash_of_the_loop_reaches_open_requests_and_health(start_server: StartServer, stream: bool) -> None:
     client = start_server(crashing_engine)
     response = client.complete(prompt="abc", stream=stream)
-    assert response.status_code == (200 if stream else 503)
+    assert response.status_code == 503
     assert "a bolt came loose" in response.text
     assert "Traceback" not in response.text
     assert client.get("/health").json()["status"] == "failed"
     assert client.complete(prompt="abc").status_code == 503
     assert client.metric("mtplx:request_success_total", finished_reason="error") == 1
+
+
+def test_a_server_that_is_to_exit_on_failure_answers_what_is_open_and_exits(start_server: StartServer) -> None:
+    def has_gone(client: Client) -> bool:
+        try:
+            client.get("/health")
+        except httpx.TransportError:
+            return True
+        return False
+
+    client = start_server(crashing_engine, exit_on_failure=True)
+    assert "a bolt came loose" in error_of(client.complete(prompt="abc"), 503)["message"]
+    client.wait_for(has_gone)
 
 
 def test_the_api_description_has_no_reference_that_leads_nowhere(client: Client) -> None:

@@ -3,8 +3,10 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from mtplx.engine.types import Load
 from tests.server.conftest import Client, StartServer, events
 from tests.server.engines import MODEL, letter_engine
+from tests.server.steppers import ScriptedStepper, completion, engine_with
 
 
 def test_sums_reconcile_with_what_responses_reported(start_server: StartServer) -> None:
@@ -109,8 +111,38 @@ def test_when_a_series_was_made_is_no_series(client: Client) -> None:
     assert "_created" not in client.get("/metrics").text
 
 
+def test_what_the_engine_holds_and_has_counted_is_told(start_server: StartServer) -> None:
+    load = Load(
+        cache_bytes=30,
+        reserved_bytes=50,
+        max_cache_bytes=120,
+        prefix_bytes=7,
+        max_prefix_bytes=9,
+        num_prefix_queries=100,
+        num_prefix_hits=60,
+        num_step_rows=12,
+        max_step_rows=64,
+        step_s=0.25,
+    )
+    client = start_server(engine_with(ScriptedStepper([], completion(), load)))
+    told = {
+        "kv_cache_usage_perc": 0.25,
+        "kv_cache_bytes": 30,
+        "kv_cache_reserved_bytes": 50,
+        "kv_cache_max_bytes": 120,
+        "prefix_cache_bytes": 7,
+        "prefix_cache_max_bytes": 9,
+        "prefix_cache_queries_total": 100,
+        "prefix_cache_hits_total": 60,
+        "step_rows": 12,
+        "step_max_rows": 64,
+        "step_seconds": 0.25,
+    }
+    assert {name: client.metric(f"mtplx:{name}", model_name=MODEL) for name in told} == told
+
+
 def test_a_prompt_counts_once_it_has_been_processed(start_server: StartServer) -> None:
-    client = start_server(letter_engine(pace_s=0.02), max_running=1)
+    client = start_server(letter_engine(pace_s=0.02), max_running=1, keep_alive_s=0.05)
     body = {"model": MODEL, "prompt": "a" * 3000, "max_tokens": 1000, "stream": True}
     with client.stream("POST", "/v1/completions", json=body):
         client.wait_for(lambda client: client.metric("mtplx:num_requests_running") == 1)

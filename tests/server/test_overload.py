@@ -35,7 +35,7 @@ def test_a_body_at_the_limit_is_taken(start_server: StartServer) -> None:
 @pytest.fixture
 def slow_client(start_server: StartServer) -> Client:
     """A server that decodes one request at a time, which takes it long, while one other may wait."""
-    return start_server(letter_engine(pace_s=0.02), max_running=1, max_waiting=1)
+    return start_server(letter_engine(pace_s=0.02), max_running=1, max_waiting=1, keep_alive_s=0.05)
 
 
 def test_a_request_beyond_the_queue_is_told_to_come_back_later(slow_client: Client) -> None:
