@@ -47,6 +47,9 @@ class Overconfident:
     def __init__(self, inner: Drafter) -> None:
         self._inner = inner
 
+    def confidence(self, sequence: DecodedSequence) -> int:
+        return self._inner.confidence(sequence)
+
     def propose(self, sequences: list[DecodedSequence], depths: list[int]) -> list[Draft]:
         drafts = self._inner.propose(sequences, depths)
         return [Draft(draft.tokens, [q**0.5 / (q**0.5).sum() for q in draft.distributions]) for draft in drafts]
