@@ -1,7 +1,10 @@
 """Puts the parts of an engine together for a loaded model. Knows which parts there are; does none of their work."""
 
+import ctypes
+import gc
 import logging
 import os
+import sys
 
 import mlx.core as mx
 
@@ -27,14 +30,19 @@ def default_prefill_chunk(kernels: KernelReport) -> int:
     return 64 if kernels.active else 16
 
 
-def default_step_rows(kernels: KernelReport) -> int:
-    """The most rows of a step, of prompts and texts together."""
-    return 2 * default_prefill_chunk(kernels)
-
-
 def machine_memory_bytes() -> int:
     """Of this machine, whoever uses it."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def give_back_memory() -> None:
+    """To the system, what loading took and nobody uses any more: glibc would keep it."""
+    gc.collect()
+    mx.clear_cache()
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):
+            libc.malloc_trim(0)
 
 
 def load_draft_model(spec: str | None, kernels: KernelReport) -> LoadedModel | None:

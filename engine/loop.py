@@ -46,6 +46,10 @@ class Stepper(Protocol):
 
     def step(self) -> Sequence[Update]: ...
 
+    def close(self) -> None:
+        """There will be no more steps."""
+        ...
+
 
 @dataclass
 class _Progress:
@@ -255,6 +259,10 @@ class EngineLoop:
         updates = [update for request_id in list(self._open) for update in stepper.abort(request_id)]
         self._hand_over([_as_failure(update, error) for update in updates])
         self._fail_open(error)
+        try:
+            stepper.close()
+        except Exception:
+            logger.exception("the engine did not close in order")
         self.status = LoopStatus(state="stopped")
 
     def _fail(self, what: str, error: Exception) -> None:

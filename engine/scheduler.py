@@ -7,7 +7,7 @@ time; knows nothing of how a round works.
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mtplx.engine.cache_memory import CacheMemory
@@ -75,9 +75,16 @@ class Scheduler:
     """First come, first served within a priority, as far as places and memory go."""
 
     def __init__(
-        self, speculator: Speculator, limits: SchedulerLimits, memory: CacheMemory, prefixes: PrefixCache
+        self,
+        speculator: Speculator,
+        limits: SchedulerLimits,
+        memory: CacheMemory,
+        prefixes: PrefixCache,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
+        """`on_close` is called when there will be no more steps, as `close` is."""
         self._speculator = speculator
+        self._on_close = on_close
         self._limits = limits
         self._memory = memory
         self._prefixes = prefixes
@@ -128,6 +135,10 @@ class Scheduler:
             self._running.remove(running)
             updates.append(Update(request_id, completion=running.completion("abort")))
         return updates
+
+    def close(self) -> None:
+        if self._on_close is not None:
+            self._on_close()
 
     def step(self) -> list[Update]:
         """One forward for all who can take part, and what came of it."""

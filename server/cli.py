@@ -17,6 +17,7 @@ import mtplx
 from mtplx.configs.settings import Settings, SettingsError, load_settings, preset_names
 from mtplx.engine.errors import EngineError, InvalidRequestError
 from mtplx.server.bench.options import add_bench_flags, bench_options
+from mtplx.server.bench.serving.options import add_serving_flags, serving_options
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -100,6 +101,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add_bench_flags(parser)
+    add_serving_flags(parser)
     _add_settings(parser, _BENCH_SETTINGS)
     parser.set_defaults(run=_bench)
 
@@ -180,6 +182,12 @@ def _generate(chosen: argparse.Namespace) -> None:
 def _bench(chosen: argparse.Namespace) -> None:
     settings = _settings(chosen)
     logging.basicConfig(level=logging.WARNING, format="mtplx: %(message)s")
+    if chosen.serve is not None:
+        from mtplx.server.bench.serving.command import bench_serving
+
+        given = {name: value for name, value in vars(chosen).items() if name in _BENCH_SETTINGS}
+        bench_serving(serving_options(chosen), given)
+        return
     from mtplx.engine.session import GenerationConfig
     from mtplx.server.bench.command import bench
 

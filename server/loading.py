@@ -1,10 +1,18 @@
 """The engine that the settings ask for. Called on the engine's thread, while the server already answers."""
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.limits import Limits
 from mtplx.engine.types import AUTO, PLAIN
 from mtplx.server.bridge import LoadedEngine
+
+if TYPE_CHECKING:  # these bring in MLX
+    from mtplx.engine.cache_memory import CacheMemory
+    from mtplx.engine.scheduler import Scheduler
+    from mtplx.engine.speculative import Speculator
 
 _CACHE_SHARE = 4  # of the machine's memory, for rows of running requests
 _PREFIX_SHARE = 16  # the same for rows that are kept for later ones
@@ -15,7 +23,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     # Imported here, for these bring in MLX and take longer than starting to listen.
     from mtplx.engine.assembly import (
         default_prefill_chunk,
-        default_step_rows,
+        give_back_memory,
         load_draft_model,
         machine_memory_bytes,
         make_speculator,
@@ -23,8 +31,6 @@ def load_engine(settings: Settings) -> LoadedEngine:
     from mtplx.engine.cache_memory import CacheMemory
     from mtplx.engine.models.loading import load_model
     from mtplx.engine.models.running import is_fused, row_bytes
-    from mtplx.engine.prefix.prefix_cache import PrefixCache
-    from mtplx.engine.scheduler import Scheduler, SchedulerLimits
     from mtplx.kernels.preparing import prepare_kernels, speed_up
 
     kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads, inputs=settings.activations)
@@ -41,30 +47,37 @@ def load_engine(settings: Settings) -> LoadedEngine:
     kernels = kernels.with_decoder(fused=is_fused(speculator.target))
     if settings.drafter not in (AUTO, PLAIN, *speculator.drafters):
         raise ModelLoadError(f"the drafter {settings.drafter!r} is not available for {model.id}; choose another")
-    chunk = settings.prefill_chunk or default_prefill_chunk(kernels)
     memory = CacheMemory(
         _megabytes(settings.cache_memory_mb, machine_memory_bytes() // _CACHE_SHARE), row_bytes(speculator.target)
     )
-    prefixes = PrefixCache(_megabytes(settings.prefix_cache_mb, machine_memory_bytes() // _PREFIX_SHARE))
-    scheduler = Scheduler(
-        speculator,
-        SchedulerLimits(
-            max_running=settings.max_running,
-            prefill_chunk=chunk,
-            max_step_rows=settings.max_step_rows or max(default_step_rows(kernels), chunk),
-            queue_timeout_s=settings.queue_timeout_s,
-        ),
-        memory,
-        prefixes,
-    )
     limits = Limits(
-        model.context_length,
-        model.vocab_size,
-        settings.max_speculative_depth,
-        tuple(speculator.drafters),
-        memory,
+        model.context_length, model.vocab_size, settings.max_speculative_depth, tuple(speculator.drafters), memory
     )
+    scheduler = _scheduler(settings, speculator, memory, default_prefill_chunk(kernels))
+    give_back_memory()
     return LoadedEngine(model, limits, scheduler, speculator.target.way, kernels)
+
+
+def _scheduler(settings: Settings, speculator: "Speculator", memory: "CacheMemory", default_chunk: int) -> "Scheduler":
+    from mtplx.engine.assembly import machine_memory_bytes
+    from mtplx.engine.models.running import fingerprint
+    from mtplx.engine.prefix.prefix_cache import PrefixCache
+    from mtplx.engine.scheduler import Scheduler, SchedulerLimits
+
+    prefixes = PrefixCache(_megabytes(settings.prefix_cache_mb, machine_memory_bytes() // _PREFIX_SHARE))
+    on_close = None
+    if settings.prefix_cache_dir is not None:
+        name = fingerprint(speculator.target)
+        prefixes.load(settings.prefix_cache_dir, name)
+        on_close = partial(prefixes.save, settings.prefix_cache_dir, name, prefixes.budget_bytes)
+    chunk = settings.prefill_chunk or default_chunk
+    limits = SchedulerLimits(
+        max_running=settings.max_running,
+        prefill_chunk=chunk,
+        max_step_rows=settings.max_step_rows or 2 * chunk,
+        queue_timeout_s=settings.queue_timeout_s,
+    )
+    return Scheduler(speculator, limits, memory, prefixes, on_close)
 
 
 def _megabytes(chosen: int | None, default_bytes: int) -> int:

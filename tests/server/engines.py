@@ -103,6 +103,9 @@ class CrashingScheduler:
     def step(self) -> Sequence[Update]:
         raise RuntimeError("a bolt came loose")
 
+    def close(self) -> None:
+        pass
+
 
 def crashing_engine(settings: Settings) -> LoadedEngine:
     """An engine whose loop does not survive its first request."""

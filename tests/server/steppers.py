@@ -40,6 +40,9 @@ class ScriptedStepper:
                 del self._left[update.request_id]
         return updates
 
+    def close(self) -> None:
+        pass
+
 
 def completion(**fields: object) -> Completion:
     """An end like any other but for `fields`."""
@@ -75,6 +78,9 @@ class WatchedStepper:
         updates = self._stepper.step()
         self._note("step")
         return updates
+
+    def close(self) -> None:
+        self._stepper.close()
 
     def _note(self, call: str) -> None:
         self.calls.append((call, self.load.num_running + self.load.num_waiting))
