@@ -22,8 +22,8 @@ FEW = ["--categories", "copy", "--limit", "2", "--max-tokens", "12", "--drafters
 class SloppySpeculator(Speculator):
     """Accepts every draft unseen."""
 
-    def verify(self, sequences: Sequence[Any], drafts: Sequence[Draft]) -> list[Verdict]:
-        verdicts = super().verify(sequences, drafts)
+    def verify(self, sequences: Sequence[Any], drafts: Sequence[Draft], prompts: Any = ()) -> list[Verdict]:
+        verdicts = super().verify(sequences, drafts, prompts)
         return [Verdict(len(draft), verdict.token) for draft, verdict in zip(drafts, verdicts, strict=True)]
 
 
