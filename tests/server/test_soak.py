@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,14 +91,19 @@ def test_a_thousand_connects_and_drops_leave_memory_threads_tasks_and_files_as_t
         }
 
     drop(client, NUM_DROPS // 10)
-    before = remaining()
-    tasks_before = num_tasks()
-    drop(client, NUM_DROPS)
-    client.wait_for(lambda client: num_tasks() <= tasks_before)
-    after = remaining()
-    # Whatever stayed of each drop in any one phase would be more than that; of memory, some blocks an object.
-    allowed = {name: NUM_DROPS // 10 for name in before} | {"blocks of memory": NUM_DROPS}
-    assert {name: after[name] - before[name] for name in before if after[name] - before[name] > allowed[name]} == {}
+    # Whatever stayed of each drop in any one phase would be more than that; of memory, some blocks an object. Others in
+    # this process may take something for good once, but not every time.
+    allowed = defaultdict(lambda: NUM_DROPS // 10, {"blocks of memory": NUM_DROPS})
+    grown = {}
+    for _ in range(3):
+        before, tasks_before = remaining(), num_tasks()
+        drop(client, NUM_DROPS)
+        client.wait_for(lambda client, most=tasks_before: num_tasks() <= most)
+        after = remaining()
+        grown = {name: after[name] - before[name] for name in before if after[name] - before[name] > allowed[name]}
+        if not grown:
+            break
+    assert grown == {}
     assert client.metric("mtplx:request_success_total", finished_reason="abort") >= NUM_DROPS // len(PHASES)
 
 
