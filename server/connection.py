@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Callable
 
 import fastapi
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
-class Connection(H11Protocol):
+class Connection(HttpToolsProtocol):
     """Tells each of its requests how to cut it off; see `cut_off`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so has uvicorn's

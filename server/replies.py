@@ -25,6 +25,10 @@ from mtplx.server.streams import RequestStream
 Result = TypeVar("Result")
 
 
+_SOME_TEXT = "\N{REPLACEMENT CHARACTER} some text"  # that is nowhere else in a chunk
+_SOME_JSON = json.dumps(_SOME_TEXT, ensure_ascii=False).encode()
+
+
 class ReplyFormat(Protocol):
     """How an endpoint words its choices."""
 
@@ -58,6 +62,12 @@ class ReplyWriter:
 
     def chunk(self, *choices: Choice, **extras: Any) -> Reply:
         return self._reply(self.format.chunk_object, choices, **extras)
+
+    def around_text(self, **extras: Any) -> tuple[bytes, bytes]:
+        """What stands before and after the text, a JSON string, in a chunk of it. All these chunks are alike but for
+        the text, and to word each anew would take as long as all else about it."""
+        before, after = self.chunk(self.format.piece(_SOME_TEXT), **extras).json_bytes().split(_SOME_JSON)
+        return before, after
 
     def _reply(self, kind: str, choices: Sequence[Choice], **extras: Any) -> Reply:
         return Reply(
@@ -144,13 +154,15 @@ async def _events(stream: RequestStream, writer: ReplyWriter, include_usage: boo
     """No chunk is sent before the first text, so that a client's time to the first chunk is that of the first text."""
     no_usage = {"usage": None} if include_usage else {}
     opening = writer.format.opening()
+    before, after = writer.around_text(**no_usage)
     completion = None
     async for update in stream:
         completion = update.completion
         if update.text:
-            for choice in (*opening, writer.format.piece(update.text)):
+            for choice in opening:
                 yield event(writer.chunk(choice, **no_usage).json_bytes())
             opening = ()
+            yield event(before + json.dumps(update.text, ensure_ascii=False).encode() + after)
     assert completion is not None
     if completion.error is not None:
         yield event(json.dumps(from_engine(completion.error).body).encode())

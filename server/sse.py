@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import AppStatus, EventSourceResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 # At shutdown the engine ends what is open, in order; the library would cut streams off at once.
 AppStatus.enable_automatic_graceful_drain = False
@@ -30,6 +30,10 @@ class EventStream(EventSourceResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._source:
             await super().__call__(scope, receive, send)
+
+    async def _send_with_timeout(self, send: Send, message: Message) -> None:
+        # There is no time limit, and to enter a scope without one takes longer than to send.
+        await send(message)
 
 
 def event(data: bytes) -> bytes:
