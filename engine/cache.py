@@ -89,8 +89,8 @@ class KeyValueBuffer:
 
     def reserve(self, end: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """The buffers, with room for rows up to position `end`; a new one is for rows like `keys` and `values`."""
-        self.keys = with_capacity(self.keys, end - self.first, keys)
-        self.values = with_capacity(self.values, end - self.first, values)
+        self.keys = _with_capacity(self.keys, end - self.first, keys)
+        self.values = _with_capacity(self.values, end - self.first, values)
         return self.keys, self.values
 
     def take(self, end: int, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
@@ -231,12 +231,20 @@ def check_commit(num_rows: int, num_uncommitted: int) -> None:
         raise CacheStateError(f"{num_rows} rows to commit, {num_uncommitted} uncommitted")
 
 
-def with_capacity(buffer: mx.array | None, num_rows: int, like: mx.array) -> mx.array:
-    """The buffer, grown if it holds fewer than `num_rows` rows: by half, so that copying stays amortised."""
-    capacity = 0 if buffer is None else buffer.shape[2]
-    if buffer is not None and capacity >= num_rows:
-        return buffer
+def capacity_for(num_rows: int, capacity: int) -> int:
+    """The rows that a buffer of `capacity` should have room for: more by half if it is too small, so that copying stays
+    amortised."""
+    if capacity >= num_rows:
+        return capacity
     wanted = max(num_rows, capacity + capacity // 2)
-    num_new = -(-wanted // _GROWTH_ROWS) * _GROWTH_ROWS - capacity
+    return -(-wanted // _GROWTH_ROWS) * _GROWTH_ROWS
+
+
+def _with_capacity(buffer: mx.array | None, num_rows: int, like: mx.array) -> mx.array:
+    """The buffer, grown if it has no room for `num_rows` rows."""
+    capacity = 0 if buffer is None else int(buffer.shape[2])
+    num_new = capacity_for(num_rows, capacity) - capacity
+    if buffer is not None and not num_new:
+        return buffer
     new = mx.zeros((*like.shape[:2], num_new, like.shape[3]), dtype=like.dtype)
     return new if buffer is None else mx.concatenate([buffer, new], axis=2)

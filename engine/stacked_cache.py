@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from mtplx.engine.cache import RowCount, State, check_fresh, joined_with_room, with_capacity
+from mtplx.engine.cache import RowCount, State, capacity_for, check_fresh
 from mtplx.engine.errors import CacheStateError
+from mtplx.kernels.memory import stack_rows
 
 
 class StackedCache(RowCount):
@@ -35,9 +36,16 @@ class StackedCache(RowCount):
     def take(self, num_rows: int) -> mx.array:
         """The buffer, with room for as many rows more, and ours no longer: a kernel writes in place what nobody else
         holds. It gives back what to hold from then on."""
-        taken = with_capacity(self.buffer, self.end + num_rows, self._row)
-        self.buffer = None
+        capacity = capacity_for(self.end + num_rows, self._capacity)
+        if self.buffer is None or capacity > self._capacity:
+            known = [] if self.buffer is None else [self.buffer[..., : self.end, :]]
+            self.buffer = stack_rows(known or [self._row[..., :0, :]], capacity)
+        taken, self.buffer = self.buffer, None
         return taken
+
+    @property
+    def _capacity(self) -> int:
+        return 0 if self.buffer is None else int(self.buffer.shape[2])
 
     def read_rows(self, start: int, end: int) -> list[mx.array]:
         if self.buffer is None:
@@ -49,6 +57,5 @@ class StackedCache(RowCount):
 
     def restore(self, num_rows: int, rows: Sequence[Sequence[mx.array]], state: State) -> None:
         check_fresh(self)
-        self.buffer = joined_with_room([piece for [piece] in rows])
+        self.buffer = stack_rows([piece for [piece] in rows], capacity_for(num_rows + 1, 0))
         self.num_committed = num_rows
-        mx.eval(self.buffer)

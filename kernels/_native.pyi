@@ -89,6 +89,7 @@ def gathered_dense_linear(x: mx.array, indices: mx.array, values: mx.array, *, n
 
 # memory.cpp
 def join_in_huge_pages(arrays: list[mx.array]) -> tuple[mx.array, int]: ...
+def stack_in_huge_pages(pieces: list[mx.array], capacity: int) -> mx.array: ...
 
 # decoder.cpp
 class Projection:
