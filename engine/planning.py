@@ -36,7 +36,6 @@ _UNCERTAIN_HOPE = 0.7  # the same for a number of rows whose cost is uncertain
 _HORIZON = 256  # tokens over which a drafter that must catch up may make up for it
 _LEAST_CATCH_UP = 32  # rows a round that a drafter far behind comes nearer, at least
 _SHORT_LAG = 32  # rows that a drafter catches up with in passing
-_PROMPT_PATIENCE = 1.8  # how much longer a round may take for the sake of prompts
 _FIRST_TRIAL_LAG = 256  # the most rows to catch up with in the first trial of all
 
 
@@ -294,14 +293,6 @@ class Planner:
     def verified_together(self, num_rows: int, seconds: float) -> None:
         """A forward of that many rows of several sequences, and judging, took this long."""
         self._shared.observe_round(num_rows, seconds)
-
-    def prompt_rows(self, num_rows: int, most: int) -> int:
-        """How many rows of prompts may join `num_rows` of texts under way, so that these are not kept waiting much."""
-        if not self._shared.measured:
-            return min(most, num_rows)
-        curve = self._shared.curve(num_rows + most)
-        limit_s = _PROMPT_PATIENCE * curve[num_rows - 1]
-        return max(1, sum(cost <= limit_s for cost in curve[num_rows : num_rows + most]))
 
     def committed(self, sequence: DecodedSequence, record: RoundRecord, *, num_emitted: int) -> None:
         """The sequence has got that many tokens more by a round."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from mtplx.engine.cache_memory import CacheMemory
 from mtplx.engine.errors import EngineError, TimedOutError
+from mtplx.engine.pace import PromptPace
 from mtplx.engine.prefix.prefix_cache import PrefixCache
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator
@@ -90,6 +91,7 @@ class Scheduler:
         self._prefixes = prefixes
         self._waiting = WaitingLine()
         self._running: list[_Running] = []  # in the order in which they began
+        self._pace = PromptPace()
         self._num_steps = 0
         self._step_rows = 0
         self._step_s = 0.0
@@ -146,8 +148,11 @@ class Scheduler:
         updates = [*self._time_out(), *self._admit()]
         self._step_rows = 0
         if self._running:
-            updates += self._run(self._turn())
-        self._step_s = time.perf_counter() - started_at_s
+            turn = self._turn()
+            updates += self._run(turn)
+            num_prompt_rows = sum(num_rows for _, num_rows in turn.prefilling)
+            self._step_s = time.perf_counter() - started_at_s
+            self._pace.observe(self._step_rows - num_prompt_rows, num_prompt_rows, self._step_s)
         return updates
 
     # ---- who runs -----------------------------------------------------------------------------------------------
@@ -184,6 +189,7 @@ class Scheduler:
             except Exception as error:
                 failures.append(_failure(waiting, error))
             else:
+                self._pace.begin()
                 queue_time_s = time.monotonic() - waiting.since_s
                 self._running.append(_Running(sequence, waiting.since_s, queue_time_s, needed, num_cached))
         return failures
@@ -225,7 +231,7 @@ class Scheduler:
         """Whose prompts go on by how many rows beside those of texts under way, the oldest first."""
         room = min(self._limits.prefill_chunk, self._limits.max_step_rows - num_decoding_rows)
         if num_decoding_rows and room > 0:
-            room = min(room, self._speculator.planner.prompt_rows(num_decoding_rows, self._limits.prefill_chunk))
+            room = min(room, self._pace.rows(num_decoding_rows, self._limits.prefill_chunk))
         prompts = []
         for running in self._running:
             num_rows = min(running.sequence.num_to_prefill, room)

@@ -36,7 +36,7 @@ from tests.bench.row import Row, finish
 NUM_TURNS = 3
 NUM_CLIENTS = 8
 NUM_THREADS = 2
-OUTPUT_TOKENS = 64
+OUTPUT_TOKENS = 200
 LONG_TOKENS = 4000
 CHAT_TOKENS = 2000
 USUAL_CHUNKS = 150  # of a stream, before the long prompt comes

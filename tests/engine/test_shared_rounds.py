@@ -1,6 +1,4 @@
-"""Rounds that several sequences share: draft tokens compete for rows, and prompts come in as far as texts can wait."""
-
-import pytest
+"""Rounds that several sequences share: draft tokens compete for rows."""
 
 from mtplx.engine.depth import share_rows
 from mtplx.engine.drafters.ngram import NgramDrafter
@@ -87,13 +85,3 @@ def test_a_depth_that_a_request_fixes_is_kept_whatever_rows_cost() -> None:
 def test_without_confidence_nothing_is_copied() -> None:
     sequences = texts(planned("a"), planned("b"))
     assert depths(measured(Planner(("ngram",)), 0.01), sequences, confidence=0) == [0, 0]
-
-
-@pytest.mark.parametrize(("cost", "expected"), [(0.05, 17), (0.1, 9), (10.0, 1)])
-def test_prompts_join_as_far_as_a_round_gets_no_more_than_four_fifths_longer(cost: float, expected: int) -> None:
-    planner = measured(Planner(("ngram",)), cost)
-    assert planner.prompt_rows(2, 64) == pytest.approx(expected, abs=1)
-
-
-def test_few_rows_of_prompts_join_until_it_is_known_what_they_cost() -> None:
-    assert Planner(("ngram",)).prompt_rows(3, 64) == 3

@@ -1,0 +1,57 @@
+"""How fast prompts come in beside texts under way: by what steps took, so that the texts are not kept waiting.
+
+A step with rows of prompts takes at most `_PATIENCE` times what it would take without. Where that leaves no room, since
+each row of a long prompt looks back on all of it, prompts come in by whole chunks instead, in one step of `_SELDOM`:
+then few gaps between tokens are long, rather than all. Knows seconds and rows; knows no clock and no sequence.
+"""
+
+_PATIENCE = 1.8
+_SELDOM = 25
+_FEWEST = 2  # rows that are worth looking back for
+_NEW = 0.3  # weight of the latest step in an average
+
+
+class PromptPace:
+    """Told what steps took, it says how many rows of prompts the next one may take."""
+
+    def __init__(self) -> None:
+        self._plain_s: dict[int, float] = {}  # of a step without prompts, by rows of texts under way
+        self._row_s: float | None = None  # that a row adds to a step, of few rows of the latest prompts
+        self._steps_since = 0  # the last step with prompts
+        self._is_seldom = False
+
+    def begin(self) -> None:
+        """Another prompt comes in, which has little to look back on yet."""
+        self._row_s, self._is_seldom = None, False
+
+    def rows(self, num_text_rows: int, most: int) -> int:
+        """How many rows of prompts may join that many of texts under way: 0 to `most`."""
+        plain_s = self._plain(num_text_rows)
+        if plain_s is None or self._row_s is None:
+            return min(most, num_text_rows)
+        affordable = int((_PATIENCE - 1.0) * plain_s / self._row_s)
+        self._is_seldom = self._is_seldom or affordable < min(_FEWEST, most)
+        if self._is_seldom:
+            return most if self._steps_since >= _SELDOM else 0
+        return min(affordable, most)
+
+    def observe(self, num_text_rows: int, num_prompt_rows: int, seconds: float) -> None:
+        """A step of so many rows took this long."""
+        self._steps_since = 0 if num_prompt_rows else self._steps_since + 1
+        if not num_text_rows:
+            return
+        if not num_prompt_rows:
+            known = self._plain_s.get(num_text_rows, seconds)
+            self._plain_s[num_text_rows] = known + _NEW * (seconds - known)
+            return
+        plain_s = self._plain(num_text_rows)
+        if plain_s is not None and not self._is_seldom:
+            row_s = max(seconds - plain_s, 0.05 * plain_s) / num_prompt_rows
+            self._row_s = row_s if self._row_s is None else self._row_s + _NEW * (row_s - self._row_s)
+
+    def _plain(self, num_text_rows: int) -> float | None:
+        """What a step of that many rows takes without prompts, as that of the nearest number of rows that is known."""
+        if not self._plain_s:
+            return None
+        nearest = min(self._plain_s, key=lambda known: abs(known - num_text_rows))
+        return self._plain_s[nearest] * (num_text_rows / nearest if nearest > num_text_rows else 1.0)
