@@ -1,9 +1,12 @@
 """Between engine and reader: who falls behind is given up, who waits is not, and whoever leaves early aborts."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from mtplx.engine.types import Update
 from mtplx.server.streams import RequestStream
+from tests.server.conftest import DEADLINE_S
 from tests.server.steppers import completion
 
 
@@ -21,6 +24,8 @@ class Told:
         )
 
 
+Result = TypeVar("Result")
+
 END = Update("r", completion=completion())
 
 
@@ -32,7 +37,7 @@ def test_updates_come_in_order_and_end_with_the_completion() -> None:
         stream.push(END)
         return [update.text for update in [update async for update in stream]]
 
-    assert asyncio.run(read()) == ["a", "b", ""]
+    assert run(read()) == ["a", "b", ""]
 
 
 def test_the_first_update_stays_the_first() -> None:
@@ -41,7 +46,7 @@ def test_the_first_update_stays_the_first() -> None:
         stream.push(Update("r", "a"))
         return (await stream.first()).text, (await anext(aiter(stream))).text
 
-    assert asyncio.run(read()) == ("a", "a")
+    assert run(read()) == ("a", "a")
 
 
 def test_a_reader_that_waits_is_never_behind() -> None:
@@ -50,13 +55,14 @@ def test_a_reader_that_waits_is_never_behind() -> None:
     async def read() -> int:
         stream = told.stream(max_buffered=2)
         reading = asyncio.ensure_future(_count(stream))
-        await asyncio.sleep(0)
-        for _ in range(100):
-            stream.push(Update("r", "a"))
+        for _ in range(3):
+            await asyncio.sleep(0)  # lets it read what there is
+            for _ in range(100):
+                stream.push(Update("r", "a"))
         stream.push(END)
         return await reading
 
-    assert asyncio.run(read()) == 101
+    assert run(read()) == 301
     assert told.calls == []
 
 
@@ -74,7 +80,7 @@ def test_a_reader_that_is_busy_while_too_many_come_is_given_up_once() -> None:
         for text in "def":
             stream.push(Update("r", text))
 
-    asyncio.run(read())
+    run(read())
     assert told.calls == ["give up"]
 
 
@@ -85,6 +91,10 @@ def test_leaving_early_aborts_and_leaving_after_the_end_does_not() -> None:
     with told.stream() as stream:
         stream.push(END)
     assert told.calls == ["abort"]
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    return asyncio.run(asyncio.wait_for(work, DEADLINE_S))
 
 
 async def _count(stream: RequestStream) -> int:
