@@ -6,7 +6,7 @@ then few gaps between tokens are long, rather than all. Knows seconds and rows; 
 """
 
 _PATIENCE = 1.8
-_SELDOM = 25
+_SELDOM = 32
 _FEWEST = 2  # rows that are worth looking back for
 _NEW = 0.3  # weight of the latest step in an average
 

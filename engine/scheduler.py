@@ -229,9 +229,8 @@ class Scheduler:
 
     def _prompts(self, num_decoding_rows: int) -> list[tuple[_Running, int]]:
         """Whose prompts go on by how many rows beside those of texts under way, the oldest first."""
-        room = min(self._limits.prefill_chunk, self._limits.max_step_rows - num_decoding_rows)
-        if num_decoding_rows and room > 0:
-            room = min(room, self._pace.rows(num_decoding_rows, self._limits.prefill_chunk))
+        room = self._limits.max_step_rows - num_decoding_rows
+        room = self._pace.rows(num_decoding_rows, room) if num_decoding_rows else min(room, self._limits.prefill_chunk)
         prompts = []
         for running in self._running:
             num_rows = min(running.sequence.num_to_prefill, room)

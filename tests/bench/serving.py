@@ -37,6 +37,7 @@ NUM_TURNS = 3
 NUM_CLIENTS = 8
 NUM_THREADS = 2
 OUTPUT_TOKENS = 200
+AFTERWARDS_S = 2.0
 LONG_TOKENS = 4000
 CHAT_TOKENS = 2000
 USUAL_CHUNKS = 150  # of a stream, before the long prompt comes
@@ -167,9 +168,9 @@ def stall_rows(asker: Asker) -> list[Row]:
 
 
 def split_gaps(chunks_s: Sequence[float], start_s: float, end_s: float) -> tuple[list[float], list[float]]:
-    """Seconds between chunks before `start_s`, and of all gaps that have a part in what follows until `end_s`."""
+    """Seconds between chunks before `start_s` and after `end_s`, and of all gaps with a part in what is between."""
     pairs = list(pairwise(chunks_s))
-    usual = [after - before for before, after in pairs if after <= start_s]
+    usual = [after - before for before, after in pairs if after <= start_s or before >= end_s]
     meanwhile = [after - before for before, after in pairs if after > start_s and before < end_s]
     return usual, meanwhile
 
@@ -186,7 +187,7 @@ async def stream_beside_prompt(asker: Asker) -> tuple[Sequence[float], Answer]:
         long = await ask(client, asker.url, asker.body(asker.message(LONG_TOKENS), max_tokens=1, **PLAIN))
         if streaming.done():
             raise SystemExit(f"the stream ended before the long prompt was read: {streaming.result()}")
-        await asyncio.sleep(0.2)  # so that the gap in which the first text came ends too
+        await asyncio.sleep(AFTERWARDS_S)  # the text is longer now, and its usual gaps are too
         streaming.cancel()
     good([long])
     return read_answer(started_s, time.perf_counter(), blocks).chunks_s, long

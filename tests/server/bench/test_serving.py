@@ -132,9 +132,9 @@ def test_figures_are_over_all_runs_and_what_failed_counts_for_nothing() -> None:
     assert made.whole_ms.p50 == pytest.approx(1350)
 
 
-def test_a_gap_counts_as_usual_only_if_it_ended_before_the_other_prompt_was_sent() -> None:
+def test_a_gap_counts_as_usual_only_if_it_has_no_part_in_the_time_of_the_other_prompt() -> None:
     usual, meanwhile = split_gaps([0.0, 1.0, 3.0, 6.0, 10.0, 15.0], start_s=2.0, end_s=7.0)
-    assert (usual, meanwhile) == ([1.0], [2.0, 3.0, 4.0])
+    assert (usual, meanwhile) == ([1.0, 5.0], [2.0, 3.0, 4.0])
 
 
 # ---- the command ----------------------------------------------------------------------------------------------------
