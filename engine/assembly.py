@@ -5,6 +5,8 @@ import gc
 import logging
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import mlx.core as mx
 
@@ -22,6 +24,8 @@ from mtplx.kernels.report import KernelReport
 
 logger = logging.getLogger(__name__)
 
+_CONTAINER_MEMORY = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
 
 def default_prefill_chunk(kernels: KernelReport) -> int:
     """Rows of a prompt that one step forwards: on a GPU enough to fill it, on a CPU few enough to let others in."""
@@ -31,8 +35,12 @@ def default_prefill_chunk(kernels: KernelReport) -> int:
 
 
 def machine_memory_bytes() -> int:
-    """Of this machine, whoever uses it."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Of this machine, whoever uses it, or of the container we are in."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CONTAINER_MEMORY:
+        with suppress(OSError, ValueError):  # there is no such file, or no limit in it
+            limits.append(int(path.read_text()))
+    return min(limits)
 
 
 def give_back_memory() -> None:

@@ -109,6 +109,10 @@ class Costs:
             self._curve = cost_curve(self._known(), most_rows)
         return self._curve
 
+    def measured_draft(self, drafter: str) -> float | None:
+        """The cost of drafting one token if it has been measured. May be asked from any thread."""
+        return self._drafter_costs.get(("draft", drafter))
+
     def _known(self) -> Mapping[int, float]:
         """The cost of each number of rows that was seen. A first time may be far too long, but hardly too short."""
         if not self._measured:

@@ -15,7 +15,8 @@ class PromptPace:
     """Told what steps took, it says how many rows of prompts the next one may take."""
 
     def __init__(self) -> None:
-        self._plain_s: dict[int, float] = {}  # of a step without prompts, by rows of texts under way
+        self._plain_s: dict[int, float] = {}  # of a step without prompts, by the number of texts under way
+        self._num_texts = 0
         self._row_s: float | None = None  # that a row adds to a step, of few rows of the latest prompts
         self._steps_since = 0  # the last step with prompts
         self._is_seldom = False
@@ -24,34 +25,37 @@ class PromptPace:
         """Another prompt comes in, which has little to look back on yet."""
         self._row_s, self._is_seldom = None, False
 
-    def rows(self, num_text_rows: int, most: int) -> int:
-        """How many rows of prompts may join that many of texts under way: 0 to `most`."""
-        plain_s = self._plain(num_text_rows)
-        if plain_s is None or self._row_s is None:
-            return min(most, num_text_rows)
+    def rows(self, num_texts: int, most: int) -> int:
+        """How many rows of prompts may join that many texts under way: 0 to `most`."""
+        if num_texts != self._num_texts:
+            self._num_texts, self._is_seldom = num_texts, False
+        plain_s = self._plain(num_texts)
+        if plain_s is None:
+            return 0  # the step that comes of it tells
+        if self._row_s is None:
+            return min(most, num_texts)
         affordable = int((_PATIENCE - 1.0) * plain_s / self._row_s)
         self._is_seldom = self._is_seldom or affordable < min(_FEWEST, most)
         if self._is_seldom:
             return most if self._steps_since >= _SELDOM else 0
         return min(affordable, most)
 
-    def observe(self, num_text_rows: int, num_prompt_rows: int, seconds: float) -> None:
-        """A step of so many rows took this long."""
+    def observe(self, num_texts: int, num_prompt_rows: int, seconds: float) -> None:
+        """A step of that many texts, and rows of prompts, took this long."""
         self._steps_since = 0 if num_prompt_rows else self._steps_since + 1
-        if not num_text_rows:
+        if not num_texts:
             return
         if not num_prompt_rows:
-            known = self._plain_s.get(num_text_rows, seconds)
-            self._plain_s[num_text_rows] = known + _NEW * (seconds - known)
+            known = self._plain_s.get(num_texts, seconds)
+            self._plain_s[num_texts] = known + _NEW * (seconds - known)
             return
-        plain_s = self._plain(num_text_rows)
+        plain_s = self._plain(num_texts)
         if plain_s is not None and not self._is_seldom:
             row_s = max(seconds - plain_s, 0.05 * plain_s) / num_prompt_rows
             self._row_s = row_s if self._row_s is None else self._row_s + _NEW * (row_s - self._row_s)
 
-    def _plain(self, num_text_rows: int) -> float | None:
-        """What a step of that many rows takes without prompts, as that of the nearest number of rows that is known."""
+    def _plain(self, num_texts: int) -> float | None:
+        """What a step of that many texts takes without prompts, or one of the nearest number that is known."""
         if not self._plain_s:
             return None
-        nearest = min(self._plain_s, key=lambda known: abs(known - num_text_rows))
-        return self._plain_s[nearest] * (num_text_rows / nearest if nearest > num_text_rows else 1.0)
+        return self._plain_s[min(self._plain_s, key=lambda known: abs(known - num_texts))]

@@ -119,6 +119,7 @@ class Planner:
         self._usual: defaultdict[tuple[str, bool, int], SurvivalRecord] = defaultdict(_usual_record)
         self._costs: dict[tuple[bool, int], Costs] = {}
         self._latest = Costs()
+        self._is_shared = False  # whether the latest round was
         self._shared = Costs()  # of rounds of several sequences, by all their rows
         self._tried_before: set[str] = set()
         self._saved_s = 0.0  # for trials
@@ -287,11 +288,13 @@ class Planner:
 
     def verified(self, sequence: DecodedSequence, num_rows: int, seconds: float) -> None:
         """A forward for the sequence alone, and judging, took this long."""
+        self._is_shared = False
         self._costs_of(sequence).observe_round(num_rows, seconds)
         self._shared.observe_round(num_rows, seconds)
 
     def verified_together(self, num_rows: int, seconds: float) -> None:
         """A forward of that many rows of several sequences, and judging, took this long."""
+        self._is_shared = True
         self._shared.observe_round(num_rows, seconds)
 
     def committed(self, sequence: DecodedSequence, record: RoundRecord, *, num_emitted: int) -> None:
@@ -299,7 +302,7 @@ class Planner:
         memory, costs = self._memories.setdefault(sequence, _Memory()), self._costs_of(sequence)
         memory.num_rounds += 1
         memory.proposals = {key: each for key, each in memory.proposals.items() if each.meet(sequence.tokens)}
-        if not memory.token_s:
+        if not memory.token_s or self._is_shared:  # what others cost is no trial's fault
             return
         elapsed_s = record.draft_s + record.verify_s
         self._saved_s += _TRIAL_SHARE * elapsed_s
@@ -319,7 +322,11 @@ class Planner:
         usual = dict(self._usual)
         return SpeculationReport(
             verify_s={rows: seconds * costs.slowness for rows, seconds in sorted(costs.measured.items())},
-            draft_s={name: costs.draft(name) * costs.slowness for name in self._drafters if costs.measured},
+            draft_s={
+                name: cost * costs.slowness
+                for name in self._drafters
+                if (cost := costs.measured_draft(name)) is not None
+            },
             survival={
                 name: pooled_survival([record for key, record in usual.items() if key[0] == name], self._longest)
                 for name in self._drafters

@@ -21,10 +21,13 @@ from mtplx.engine.waiting import Waiting, WaitingLine
 
 logger = logging.getLogger(__name__)
 
+_LEAST_PROMPT_ROWS = 4  # of a step that are left to prompts, however many texts are under way
+
 
 @dataclass(frozen=True)
 class SchedulerLimits:
-    """`max_running` sequences at a time; `prefill_chunk` rows of prompts, and `max_step_rows` rows in all, a step.
+    """`max_running` sequences at a time, and `max_step_rows` rows a step; `prefill_chunk` rows of prompts in a step
+    that has nothing else, and at most twice that many in one that keeps texts waiting.
 
     A request that waits longer than `queue_timeout_s` fails; None lets it wait.
     """
@@ -92,6 +95,7 @@ class Scheduler:
         self._waiting = WaitingLine()
         self._running: list[_Running] = []  # in the order in which they began
         self._pace = PromptPace()
+        self._paced: _Running | None = None  # whose prompt it is that comes in
         self._num_steps = 0
         self._step_rows = 0
         self._step_s = 0.0
@@ -148,11 +152,8 @@ class Scheduler:
         updates = [*self._time_out(), *self._admit()]
         self._step_rows = 0
         if self._running:
-            turn = self._turn()
-            updates += self._run(turn)
-            num_prompt_rows = sum(num_rows for _, num_rows in turn.prefilling)
-            self._step_s = time.perf_counter() - started_at_s
-            self._pace.observe(self._step_rows - num_prompt_rows, num_prompt_rows, self._step_s)
+            updates += self._run(self._turn())
+        self._step_s = time.perf_counter() - started_at_s
         return updates
 
     # ---- who runs -----------------------------------------------------------------------------------------------
@@ -185,11 +186,10 @@ class Scheduler:
             self._waiting.remove(waiting)
             try:
                 sequence = self._speculator.begin(waiting.request)
-                num_cached = self._prefixes.borrow(sequence.tokens, sequence.cache, waiting.request.cache_salt)
+                num_cached = self._borrow(sequence)
             except Exception as error:
                 failures.append(_failure(waiting, error))
             else:
-                self._pace.begin()
                 queue_time_s = time.monotonic() - waiting.since_s
                 self._running.append(_Running(sequence, waiting.since_s, queue_time_s, needed, num_cached))
         return failures
@@ -201,10 +201,12 @@ class Scheduler:
         if self._speculator.target.way == "sequential":
             self._running.append(self._running.pop(0))
             return self._alone(self._running[-1])
-        decoding, num_rows = self._decoding()
-        return _Turn(decoding, self._prompts(num_rows))
+        prefilling = [running for running in self._running if running.sequence.num_to_prefill]
+        room = self._limits.max_step_rows - (_LEAST_PROMPT_ROWS if prefilling else 0)
+        decoding, num_rows = self._decoding(room)
+        return _Turn(decoding, self._prompts(prefilling, len(decoding), self._limits.max_step_rows - num_rows))
 
-    def _decoding(self) -> tuple[list[_Running], int]:
+    def _decoding(self, most_rows: int) -> tuple[list[_Running], int]:
         """The texts under way that go on in this step, and how many rows they take at least.
 
         A depth that a request fixes is kept, for a seeded text may depend on it. If all of these are too many, those
@@ -216,7 +218,7 @@ class Scheduler:
         able = [running for running in self._running if not running.sequence.num_to_prefill]
         for running in sorted(able, key=lambda each: (each.last_step, each.sequence.speculation.num_rounds)):
             needed = 1 if running.request.auto_depth else 1 + max(0, running.sequence.max_depth)
-            if chosen and num_rows + needed > self._limits.max_step_rows:
+            if chosen and num_rows + needed > most_rows:
                 break
             running.last_step = self._num_steps
             chosen.append(running)
@@ -227,12 +229,17 @@ class Scheduler:
         num_rows = min(running.sequence.num_to_prefill, self._limits.prefill_chunk)
         return _Turn([], [(running, num_rows)]) if num_rows else _Turn([running], [])
 
-    def _prompts(self, num_decoding_rows: int) -> list[tuple[_Running, int]]:
-        """Whose prompts go on by how many rows beside those of texts under way, the oldest first."""
-        room = self._limits.max_step_rows - num_decoding_rows
-        room = self._pace.rows(num_decoding_rows, room) if num_decoding_rows else min(room, self._limits.prefill_chunk)
+    def _prompts(self, prefilling: Sequence[_Running], num_texts: int, room: int) -> list[tuple[_Running, int]]:
+        """Whose prompts go on by how many rows beside that many texts under way, the oldest first."""
+        if not prefilling:
+            return []
+        if self._paced is not prefilling[0]:
+            self._paced = prefilling[0]
+            self._pace.begin()
+        chunk, room = self._limits.prefill_chunk, max(1, room)
+        room = self._pace.rows(num_texts, min(room, 2 * chunk)) if num_texts else min(room, chunk)
         prompts = []
-        for running in self._running:
+        for running in prefilling:
             num_rows = min(running.sequence.num_to_prefill, room)
             if num_rows > 0:
                 prompts.append((running, num_rows))
@@ -245,6 +252,7 @@ class Scheduler:
         sequences = [running.sequence for running in turn.decoding]
         prompts = [(running.sequence, num_rows) for running, num_rows in turn.prefilling]
         num_prompt_rows = sum(num_rows for _, num_rows in prompts)
+        started_at_s = time.perf_counter()
         try:
             drafts = (
                 self._speculator.draft(sequences, self._limits.max_step_rows - num_prompt_rows) if sequences else []
@@ -253,6 +261,7 @@ class Scheduler:
             verdicts = self._speculator.verify(sequences, drafts, prompts)
         except Exception as error:
             return self._recover(turn.all, error)
+        self._pace.observe(len(sequences), num_prompt_rows, time.perf_counter() - started_at_s)
         for running, _ in turn.prefilling:
             if not running.sequence.num_to_prefill:
                 self._bank(running.sequence)
@@ -286,6 +295,15 @@ class Scheduler:
     def _end(self, running: _Running, error: Exception) -> Update:
         self._running.remove(running)
         return _failure(running, error)
+
+    def _borrow(self, sequence: DecodedSequence) -> int:
+        """Lend the sequence rows of earlier requests; how many. If that fails, it is prefilled like any other."""
+        try:
+            return self._prefixes.borrow(sequence.tokens, sequence.cache, sequence.request.cache_salt)
+        except Exception:
+            logger.exception("rows of earlier requests cannot be lent to request %s", sequence.request.id)
+            self._speculator.start_over(sequence)
+            return 0
 
     def _bank(self, sequence: DecodedSequence) -> None:
         """Keep the sequence's rows for later requests. That this fails is nothing to the request."""

@@ -181,7 +181,10 @@ class Speculator:
         confidences = [self._confidences(sequence) for sequence in sequences]
         if len(sequences) == 1:
             [sequence], [known] = sequences, confidences
-            return [known if isinstance(known, Plan) else self.planner.plan(sequence, known)]
+            plan = known if isinstance(known, Plan) else self.planner.plan(sequence, known)
+            if most_rows is not None and sequence.request.auto_depth:
+                plan = replace(plan, depth=min(plan.depth, most_rows - 1))
+            return [plan]
         able = [index for index, known in enumerate(confidences) if not isinstance(known, Plan)]
         plans = [known if isinstance(known, Plan) else Plan() for known in confidences]
         planned = self.planner.plan_together(

@@ -157,7 +157,7 @@ class RaggedAttention : public CpuPrimitive {
     const AttentionPlan plan(shape, segments);
     const int team_size = plan.work() >= kWorthSharing ? num_threads() : 1;
     float* const memory = scratch(plan.num_floats(team_size));
-    run_in_parallel(team_size > 1, [&](const Team& team) {
+    run_on_team(team_size, [&](const Team& team) {
       if (appends) {
         append(shape, segments, keys, values, team);
         team.barrier();

@@ -145,8 +145,9 @@ class DecoderPrimitive : public CpuPrimitive {
     const size_t num_layers = stack.layers.size();
     std::vector<Segments> segments;
     for (size_t layer = 0; layer < num_layers; layer++) segments.push_back(segments_of(rows, buffers, layer));
-    DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, is_int8, num_threads());
-    run_in_parallel(true, [&](const Team& team) {
+    const int team_size = num_threads();
+    DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, is_int8, team_size);
+    run_on_team(team_size, [&](const Team& team) {
       if (stack.embedding)
         pass.embed_rows(from.data<int32_t>(), team);
       else

@@ -34,7 +34,7 @@ struct Projection {
 // The number in the low `Bits` bits of every lane.
 template <int Bits>
 inline vfloat number_of(vuint lanes) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__) && !defined(__clang__)
   // One look-up, by the low four bits, is quicker than masking and converting.
   if constexpr (Bits <= 4) {
     constexpr auto at = [](int i) { return float(i & ((1 << Bits) - 1)); };

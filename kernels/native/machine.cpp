@@ -49,6 +49,18 @@ bool runs_here() {
 #ifdef __AVX512VNNI__
   MTPLX_REQUIRE("avx512vnni");
 #endif
+#ifdef __AVXVNNI__
+  MTPLX_REQUIRE("avxvnni");
+#endif
+#ifdef __AVX512FP16__
+  MTPLX_REQUIRE("avx512fp16");
+#endif
+#ifdef __AVX512VBMI2__
+  MTPLX_REQUIRE("avx512vbmi2");
+#endif
+#ifdef __F16C__
+  MTPLX_REQUIRE("f16c");
+#endif
 #ifdef __AVX512BF16__
   MTPLX_REQUIRE("avx512bf16");
 #endif

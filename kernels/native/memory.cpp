@@ -90,8 +90,10 @@ mx::array stack_in_huge_pages(std::vector<mx::array> pieces, int capacity) {
 }  // namespace
 
 void bind_memory(nb::module_& m) {
-  m.def("join_in_huge_pages", &join_in_huge_pages, nb::arg("arrays"));
-  m.def("stack_in_huge_pages", &stack_in_huge_pages, nb::arg("pieces"), nb::arg("capacity"));
+  m.def("join_in_huge_pages", &join_in_huge_pages, nb::arg("arrays"),
+        nb::call_guard<nb::gil_scoped_release>());
+  m.def("stack_in_huge_pages", &stack_in_huge_pages, nb::arg("pieces"), nb::arg("capacity"),
+        nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace mtplx

@@ -54,8 +54,7 @@ void leave(int processor) {
 
 class Pool {
  public:
-  void run(void (*job)(const void*, const Team&), const void* context) {
-    const int size = num_threads();
+  void run(void (*job)(const void*, const Team&), const void* context, int size) {
     std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (size == 1 || !lock.owns_lock()) {
       TeamState alone;
@@ -114,6 +113,8 @@ void Team::barrier() const {
   phase_++, next_share_ = 0;
 }
 
-void run_team(void (*job)(const void* context, const Team& team), const void* context) { pool->run(job, context); }
+void run_team(void (*job)(const void* context, const Team& team), const void* context, int size) {
+  pool->run(job, context, size);
+}
 
 }  // namespace mtplx

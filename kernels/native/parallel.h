@@ -84,18 +84,24 @@ class Team {
   mutable int phase_ = 0, next_share_ = 0;
 };
 
-// Calls `job(context, team)` once on each of num_threads() threads, or on the caller alone if others keep them busy.
-void run_team(void (*job)(const void* context, const Team& team), const void* context);
+// Calls `job(context, team)` once on each of `size` threads, or on the caller alone if others keep them busy.
+void run_team(void (*job)(const void* context, const Team& team), const void* context, int size);
 
-// Calls `work(team)` once on each thread. Work too small to share runs on the caller alone.
+// Calls `work(team)` once on each of `size` threads, or of fewer.
 template <typename Work>
-void run_in_parallel(bool worth_sharing, const Work& work) {
-  if (worth_sharing) {
-    run_team([](const void* context, const Team& team) { (*static_cast<const Work*>(context))(team); }, &work);
+void run_on_team(int size, const Work& work) {
+  if (size > 1) {
+    run_team([](const void* context, const Team& team) { (*static_cast<const Work*>(context))(team); }, &work, size);
   } else {
     TeamState alone;
     work(Team(0, &alone));
   }
+}
+
+// Calls `work(team)` once on each of num_threads() threads. Work too small to share runs on the caller alone.
+template <typename Work>
+void run_in_parallel(bool worth_sharing, const Work& work) {
+  run_on_team(worth_sharing ? num_threads() : 1, work);
 }
 
 }  // namespace mtplx

@@ -49,12 +49,13 @@ struct RowForm {
 
   // 16 inputs in the order of their lanes' bytes.
   vbyte arrange(const vbyte& inputs) const {
-    constexpr vbyte in_twos = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
-    constexpr vbyte in_fours = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
     switch (stride()) {
-      case 2: return __builtin_shuffle(inputs, in_twos);
-      case 4: return __builtin_shuffle(inputs, in_fours);
-      default: return inputs;
+      case 2:
+        return __builtin_shufflevector(inputs, inputs, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
+      case 4:
+        return __builtin_shufflevector(inputs, inputs, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+      default:
+        return inputs;
     }
   }
 };

@@ -9,20 +9,20 @@ from mtplx.engine.pace import PromptPace
 CHUNK = 64
 
 
-def steps(pace: PromptPace, count: int, seconds: Callable[[int], float], num_text_rows: int = 1) -> list[int]:
+def steps(pace: PromptPace, count: int, seconds: Callable[[int], float], num_texts: int = 1) -> list[int]:
     """The rows of prompts that so many steps took, which last as `seconds` says by that number."""
     taken = []
     for _ in range(count):
-        num_rows = pace.rows(num_text_rows, CHUNK)
-        pace.observe(num_text_rows, num_rows, seconds(num_rows))
+        num_rows = pace.rows(num_texts, CHUNK)
+        pace.observe(num_texts, num_rows, seconds(num_rows))
         taken.append(num_rows)
     return taken
 
 
-def after_plain_steps(plain_s: float, num_text_rows: int = 1) -> PromptPace:
+def after_plain_steps(plain_s: float, num_texts: int = 1) -> PromptPace:
     pace = PromptPace()
     for _ in range(5):
-        pace.observe(num_text_rows, 0, plain_s)
+        pace.observe(num_texts, 0, plain_s)
     return pace
 
 
@@ -65,8 +65,18 @@ def test_more_texts_under_way_leave_more_time() -> None:
     assert steps(pace, 20, lambda rows: 0.012 + 0.001 * rows, 8)[-1] > 2 * alone
 
 
-def test_few_rows_join_until_it_is_known_what_steps_take() -> None:
-    assert PromptPace().rows(3, CHUNK) == 3
+def test_the_first_step_is_left_to_texts_so_that_it_is_known_what_it_takes() -> None:
+    pace = PromptPace()
+    taken = steps(pace, 3, lambda rows: 0.004 + 0.001 * rows, num_texts=3)
+    assert taken == [0, 3, 3]
+
+
+def test_other_texts_under_way_end_the_seldom_chunks() -> None:
+    pace = after_plain_steps(0.004)
+    dear = steps(pace, 60, lambda rows: 0.004 + (0.006 + 0.001 * rows if rows else 0.0))
+    assert dear[-1] in (0, CHUNK)
+    pace.observe(8, 0, 0.050)
+    assert 0 < steps(pace, 10, lambda rows: 0.050 + 0.001 * rows, num_texts=8)[-1] < CHUNK
 
 
 def test_steps_without_texts_tell_nothing() -> None:
