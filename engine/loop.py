@@ -230,7 +230,8 @@ class EngineLoop:
         return commands
 
     def _is_idle(self, stepper: Stepper) -> bool:
-        return stepper.load.num_running == 0 and stepper.load.num_waiting == 0
+        load = stepper.load
+        return load.num_running == 0 and load.num_waiting == 0
 
     def _finished(self) -> bool:
         if self._deadline is None:

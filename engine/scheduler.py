@@ -95,7 +95,7 @@ class Scheduler:
         self._waiting = WaitingLine()
         self._running: list[_Running] = []  # in the order in which they began
         self._pace = PromptPace()
-        self._paced: _Running | None = None  # whose prompt it is that comes in
+        self._paced: str | None = None  # the request whose prompt it is that comes in
         self._num_steps = 0
         self._step_rows = 0
         self._step_s = 0.0
@@ -233,8 +233,8 @@ class Scheduler:
         """Whose prompts go on by how many rows beside that many texts under way, the oldest first."""
         if not prefilling:
             return []
-        if self._paced is not prefilling[0]:
-            self._paced = prefilling[0]
+        if self._paced != prefilling[0].request.id:
+            self._paced = prefilling[0].request.id
             self._pace.begin()
         chunk, room = self._limits.prefill_chunk, max(1, room)
         room = self._pace.rows(num_texts, min(room, 2 * chunk)) if num_texts else min(room, chunk)

@@ -96,6 +96,11 @@ def all_products(model) -> list[NativeLinear | NativeEmbedding]:
     return sorted(layers, key=lambda layer: isinstance(layer, NativeEmbedding))
 
 
+def weight_bytes(products: Sequence[NativeLinear | NativeEmbedding]) -> int:
+    tiles = [layer.tiles for layer in products]
+    return sum(each.words.nbytes + each.scales.nbytes + each.biases.nbytes for each in tiles)
+
+
 # ---- the rows -------------------------------------------------------------------------------------------------------
 
 
@@ -164,7 +169,7 @@ def verify_rows(target: Target, loaded: LoadedModel) -> list[Row]:
 def product_rows(target: Target, loaded: LoadedModel) -> list[Row]:
     products = all_products(loaded.model)
     tiles = [layer.tiles for layer in products]
-    num_bytes = sum(each.words.nbytes + each.scales.nbytes + each.biases.nbytes for each in tiles)
+    num_bytes = weight_bytes(products)
     num_weights = sum(each.num_inputs * each.num_outputs for each in tiles)
     projections = [projection(layer) for layer in products]
     one, eight = (native.product_time(projections, rows) for rows in (1, 8))
@@ -192,11 +197,9 @@ def product_rows(target: Target, loaded: LoadedModel) -> list[Row]:
 
 def int8_rows(target: Target, loaded: LoadedModel) -> list[Row]:
     """The same demands, where products round their inputs."""
-    projections = [projection(layer) for layer in all_products(loaded.model)]
-    num_bytes = sum(
-        layer.tiles.words.nbytes + layer.tiles.scales.nbytes + layer.tiles.biases.nbytes
-        for layer in all_products(loaded.model)
-    )
+    products = all_products(loaded.model)
+    projections = [projection(layer) for layer in products]
+    num_bytes = weight_bytes(products)
     set_inputs("int8")
     try:
         one, eight = (native.product_time(projections, rows) for rows in (1, 8))

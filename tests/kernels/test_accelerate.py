@@ -16,6 +16,7 @@ from mtplx.kernels import layers
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.decoder import NativeDecoder, OtherShapeError
 from tests.kernels.availability import needs_native
+from tests.kernels.forwards import run
 from tests.tiny_configs import CONFIGS, TRANSFORMER
 from tests.tiny_models import tiny_model, tiny_model_folder
 
@@ -185,15 +186,6 @@ def wide_model(folder: Path, kind: str) -> nn.Module:
     model = module.Model(module.ModelArgs.from_dict(config))
     nn.quantize(model, group_size=32, bits=4)
     return model
-
-
-def run(target: RowTarget, *parts: list[int]) -> mx.array:
-    cache = target.new_cache()
-    rows = []
-    for part in parts:
-        rows.append(mx.array(target.forward([Rows(cache, part, len(part))])[0]))
-        cache.commit(len(part))
-    return mx.concatenate(rows)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])

@@ -9,7 +9,6 @@ import pytest
 
 from mtplx.engine.models.row_target import RowTarget
 from mtplx.engine.models.running import is_fused, make_target
-from mtplx.engine.models.target import Rows
 from mtplx.kernels import preparing
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.gather import gathered_linear, tile_experts
@@ -18,6 +17,7 @@ from mtplx.kernels.linear import BITS, GROUP_SIZES, quantized_linear, reference_
 from mtplx.kernels.native_module import native
 from mtplx.kernels.preparing import prepare_kernels
 from tests.kernels.availability import needs_native
+from tests.kernels.forwards import run
 from tests.kernels.rows import assert_rows_are_exact, random
 from tests.tiny_configs import CONFIGS
 from tests.tiny_models import tiny_model
@@ -121,15 +121,6 @@ def target(kind: str, bits: int, other_bits: int) -> RowTarget:
     assert isinstance(made, RowTarget)
     assert is_fused(made)
     return made
-
-
-def run(target: RowTarget, *parts: list[int]) -> mx.array:
-    cache = target.new_cache()
-    rows = []
-    for part in parts:
-        rows.append(mx.array(target.forward([Rows(cache, part, len(part))])[0]))
-        cache.commit(len(part))
-    return mx.concatenate(rows)
 
 
 @pytest.mark.parametrize(("bits", "other_bits"), [(4, 4), (4, 6), (2, 2), (8, 4)])
