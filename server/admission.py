@@ -12,7 +12,7 @@ from mtplx.engine.types import AUTO, PLAIN, Depth, Request, SamplingParams, usua
 from mtplx.server.bridge import ServedModel
 from mtplx.server.errors import ApiError
 from mtplx.server.excerpts import excerpt
-from mtplx.server.requests import SamplingBody
+from mtplx.server.schemas.sampling import SamplingBody
 
 
 def require_name(name: str, model: ServedModel) -> None:

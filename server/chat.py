@@ -10,9 +10,10 @@ from mtplx.server.admission import require_name
 from mtplx.server.dependencies import Engine
 from mtplx.server.parsing import body_schema, read_body
 from mtplx.server.prompts import encode_chat
-from mtplx.server.requests import ChatBody, Message
-from mtplx.server.responses import ChatChoice, ChatChunkChoice, ChatDelta, Choice
-from mtplx.server.responses import ChatMessage as ReplyMessage
+from mtplx.server.schemas.chat import ChatBody
+from mtplx.server.schemas.messages import Message
+from mtplx.server.schemas.replies import ChatChoice, ChatChunkChoice, ChatDelta, Choice
+from mtplx.server.schemas.replies import ChatMessage as ReplyMessage
 from mtplx.server.serving import serve
 
 PATH = "/v1/chat/completions"

@@ -9,8 +9,8 @@ from mtplx.server.admission import require_name
 from mtplx.server.dependencies import Engine
 from mtplx.server.parsing import body_schema, read_body
 from mtplx.server.prompts import encode_text
-from mtplx.server.requests import CompletionBody
-from mtplx.server.responses import Choice, TextChoice
+from mtplx.server.schemas.completion import CompletionBody
+from mtplx.server.schemas.replies import Choice, TextChoice
 from mtplx.server.serving import serve
 
 PATH = "/v1/completions"

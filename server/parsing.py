@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails, from_json
 from mtplx.server.bridge import AsyncEngine
 from mtplx.server.errors import ApiError
 from mtplx.server.excerpts import excerpt
-from mtplx.server.requests import SamplingBody
+from mtplx.server.schemas.sampling import SamplingBody
 
 Body = TypeVar("Body", bound=SamplingBody)
 

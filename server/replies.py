@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 from mtplx.engine.types import Completion, FinishReason
 from mtplx.server.bridge import ServedModel
 from mtplx.server.errors import from_engine
-from mtplx.server.responses import Choice, Metrics, Reply, SpeculativeDecoding, Usage
+from mtplx.server.schemas.replies import Choice, Metrics, Reply, SpeculativeDecoding, Usage
 from mtplx.server.sse import EventStream, event
 from mtplx.server.streams import RequestStream
 

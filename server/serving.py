@@ -11,7 +11,7 @@ from mtplx.server.bridge import AsyncEngine, ServedModel
 from mtplx.server.connection import cut_off
 from mtplx.server.prompts import encode_prediction
 from mtplx.server.replies import ReplyFormat, ReplyWriter, new_id, streamed_reply, whole_reply
-from mtplx.server.requests import SamplingBody
+from mtplx.server.schemas.sampling import SamplingBody
 
 
 async def serve(

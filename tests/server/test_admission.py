@@ -8,7 +8,7 @@ from mtplx.configs.settings import Settings
 from mtplx.engine.types import Request
 from mtplx.server.admission import admit
 from mtplx.server.bridge import ServedModel
-from mtplx.server.requests import CompletionBody
+from mtplx.server.schemas.completion import CompletionBody
 from tests.server.engines import MODEL, letter_engine
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mtplx.configs.settings import Settings
 from mtplx.server.bridge import LoadedEngine
-from mtplx.server.requests import MAX_SALT_CHARS
+from mtplx.server.schemas.sampling import MAX_SALT_CHARS
 from tests.fakes import ByteTokenizer
 from tests.server.conftest import Client, StartServer, error_of
 from tests.server.engines import CONTEXT_LENGTH, MODEL, VOCAB_SIZE, letter_engine

@@ -1,0 +1,151 @@
+"""The fields that both completion endpoints share, in OpenAI's words and, beyond those, in vLLM's.
+
+Knows which fields there are and their types. Knows no model: what depends on one (names, vocabulary, context) is
+checked at admission, and so are the ranges of what sampling takes, which the engine knows. A field is supported, or
+accepted because it changes nothing here, or refused by name; see `UNSUPPORTED` for those that are refused unless they
+ask for what happens anyway.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from mtplx.configs.settings import AcceptanceName, DrafterName
+from mtplx.server.excerpts import excerpt
+from mtplx.server.schemas.fields import END_OF_INTEGERS, Body, PositiveInt, invalid, refuse_unknown
+from mtplx.server.schemas.messages import read_part
+
+MAX_STOPS = 4
+MAX_SALT_CHARS = 256
+
+Priority: TypeAlias = Annotated[int, Field(gt=-END_OF_INTEGERS, lt=END_OF_INTEGERS)]
+
+
+def _read_stops(value: object) -> list[str]:
+    stops = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise invalid("must be a string or a list of them", "invalid_type")
+    if len(stops) > MAX_STOPS:
+        raise invalid(f"at most {MAX_STOPS} stop strings are allowed")
+    if not all(stops):
+        raise invalid("must not be empty")
+    return stops
+
+
+def _read_bias(value: object) -> dict[int, float]:
+    if not isinstance(value, Mapping | None):
+        raise invalid("must be an object that maps token ids to numbers", "invalid_type")
+    bias = {}
+    for token, amount in (value or {}).items():
+        if not (token.isascii() and token.isdecimal() and len(token) < len(str(END_OF_INTEGERS))):
+            raise invalid(f"{excerpt(token)!r} is not a token id")
+        if isinstance(amount, bool) or not isinstance(amount, int | float):
+            raise invalid(f"the bias of token {token} must be a number", "invalid_type")
+        bias[int(token)] = amount
+    return bias
+
+
+def _read_prediction(value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, Mapping):
+        raise invalid("must be an object", "invalid_type")
+    if value.get("type") != "content":
+        raise invalid('only predictions of type "content" are supported', "unsupported_value", at=".type")
+    refuse_unknown(value, ("type", "content"))
+    content = value.get("content")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise invalid("must be a string or a list of text parts", "invalid_type", at=".content")
+    return "".join(read_part(part, f".content[{index}]") for index, part in enumerate(content))
+
+
+def _read_depth(value: object) -> object:
+    if value is None or value == "auto":
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise invalid('must be "auto" or a whole number', "invalid_type")
+    if not 0 <= value < END_OF_INTEGERS:
+        raise invalid("is out of range")
+    return value
+
+
+class StreamOptions(Body):
+    include_usage: bool = False
+    include_obfuscation: Literal[False] | None = None
+
+
+class SamplingBody(Body):
+    """The fields that both endpoints share. None stands for the default."""
+
+    UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {"n": (1,)}
+    PROMPT_FIELD: ClassVar[str]
+
+    model: str
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: PositiveInt | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=END_OF_INTEGERS)] | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Annotated[dict[int, float], BeforeValidator(_read_bias)] = Field(default_factory=dict)
+    stop: Annotated[list[str], BeforeValidator(_read_stops)] = Field(default_factory=list)
+    seed: int | None = None
+    speculative_depth: Annotated[int | Literal["auto"] | None, BeforeValidator(_read_depth)] = Field(
+        None,
+        description="Tokens to draft a round; 0 decodes plainly, auto chooses by measured gain. With a depth and no "
+        "drafter, the server's own drafter drafts, or auto if its own is none.",
+    )
+    drafter: DrafterName | None = Field(
+        None,
+        description="Who drafts; auto chooses by measured gain. With a drafter and no depth, the depth is the server's "
+        "own, or auto if that is 0.",
+    )
+    acceptance: AcceptanceName | None = Field(
+        None,
+        description="How drafts are accepted; all are exact. Under coupled, a seed fixes the text whatever is drafted. "
+        "If neither request nor server says, it is rejection, but coupled with a seed where drafter or depth are auto.",
+    )
+    prediction: Annotated[str, BeforeValidator(_read_prediction)] = Field(
+        "", description="Text that the output may resemble, to draft from, as OpenAI has it."
+    )
+    priority: Priority | None = Field(
+        None, description="Of the requests that wait, those of the lowest number come first; 0 if not given."
+    )
+    cache_salt: str | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_SALT_CHARS,
+        description="A secret: what is kept of prompts for later requests serves those with the same salt alone.",
+    )
+    timeout_s: float | None = Field(
+        None, gt=0, description="Seconds that the request may take, its wait included; the server may allow fewer."
+    )
+    user: str | None = None  # accepted: changes nothing
+
+    @model_validator(mode="after")
+    def _streams_if_it_says_how(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise invalid("is allowed only when stream is true", at=".stream_options")
+        return self
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def output_limit_field(self) -> str:
+        """Which field bounds the output."""
+        return "max_tokens"
+
+    @property
+    def output_limit(self) -> int | None:
+        """The most tokens to write, if the body says so."""
+        limit: int | None = getattr(self, self.output_limit_field)
+        return limit
