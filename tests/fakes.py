@@ -86,6 +86,9 @@ class ByteTokenizer:
     def decode(self, tokens: Sequence[int]) -> str:
         return bytes(token for token in tokens if token != EOS).decode(errors="replace")
 
+    def bytes_of(self, token: int) -> bytes:
+        return bytes([token]) if token < EOS else b""
+
     def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
         if not messages:
             raise InvalidRequestError("messages must not be empty", field="messages")

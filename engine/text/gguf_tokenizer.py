@@ -52,8 +52,11 @@ class GgufTokenizer:
         return self._starts_with + tokens + self._ends_with if add_special_tokens else tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
-        text = b"".join(self._bytes[token] for token in tokens if token < len(self._bytes)).decode(errors="replace")
+        text = b"".join(map(self.bytes_of, tokens)).decode(errors="replace")
         return text.removeprefix(" ") if self._drops_space else text
+
+    def bytes_of(self, token: int) -> bytes:
+        return self._bytes[token] if token < len(self._bytes) else b""
 
     def render_chat(self, messages: Sequence[ChatMessage]) -> str:
         if self._template is None:

@@ -3,13 +3,20 @@
 Knows mlx-lm's wrapper around it, which adds the tokens that end a text and some models' own chat renderers.
 """
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import cast
 
+import tokenizers
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 from mtplx.engine.errors import InvalidRequestError
+from mtplx.engine.text.token_bytes import from_alphabet, from_number, from_pieces
 from mtplx.engine.text.tokenizer import ChatMessage
+
+_ONE_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 
 
 class HfTokenizer:
@@ -40,6 +47,18 @@ class HfTokenizer:
             self._wrapped.decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False),
         )
 
+    def bytes_of(self, token: int) -> bytes:
+        return self._bytes.get(token, b"")
+
+    @cached_property
+    def _bytes(self) -> Mapping[int, bytes]:
+        backend = getattr(self._wrapped, "backend_tokenizer", None)
+        spelling = backend and _spelling(backend)
+        if backend is None or spelling is None:  # parts of characters cannot be told from each other
+            return {token: self.decode([token]).encode() for token in self.vocabulary()}
+        special = {token for token, added in backend.get_added_tokens_decoder().items() if added.special}
+        return {token: b"" if token in special else spelling(text) for token, text in self.vocabulary().items()}
+
     def render_chat(self, messages: Sequence[ChatMessage]) -> str:
         if not self._wrapped.has_chat_template:
             raise InvalidRequestError("the model has no chat template; send a prompt to be completed instead")
@@ -54,3 +73,14 @@ class HfTokenizer:
             raise InvalidRequestError(
                 f"the model's chat template rejects these messages: {error}", field="messages"
             ) from error
+
+
+def _spelling(backend: tokenizers.Tokenizer) -> Callable[[str], bytes] | None:
+    """How the backend's decoder reads a token's bytes from the way it is spelled; None for an unknown decoder."""
+    decoder = json.loads(backend.decoder.__getstate__()) if backend.decoder else {}
+    steps = {step["type"] for step in decoder.get("decoders", [decoder] if decoder else [])}
+    if "ByteLevel" in steps:
+        return from_alphabet
+    if "ByteFallback" in steps:
+        return lambda token: from_number(token) if _ONE_BYTE.fullmatch(token) else from_pieces(token)
+    return from_pieces if "Metaspace" in steps else None

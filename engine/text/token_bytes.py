@@ -10,7 +10,7 @@ SPECIAL = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINE
 
 def bytes_of_tokens(vocabulary: Vocabulary) -> list[bytes]:
     """The bytes of every token by id; control tokens have none."""
-    spelling = _from_alphabet if isinstance(vocabulary.cut, BytePairs) else _from_pieces
+    spelling = from_alphabet if isinstance(vocabulary.cut, BytePairs) else from_pieces
     return [
         _bytes_of_special(token, kind) if kind in SPECIAL else spelling(token)
         for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
@@ -20,18 +20,25 @@ def bytes_of_tokens(vocabulary: Vocabulary) -> list[bytes]:
 def _bytes_of_special(token: str, kind: TokenType) -> bytes:
     match kind:
         case TokenType.BYTE:
-            return bytes([int(token[3:5], 16)])  # "<0x0A>"
+            return from_number(token)
         case TokenType.USER_DEFINED:
             return token.encode()
         case _:
             return b""
 
 
-def _from_pieces(token: str) -> bytes:
+def from_number(token: str) -> bytes:
+    """The byte of a token as SentencePiece spells those of one byte: "<0x0A>"."""
+    return bytes([int(token[3:5], 16)])
+
+
+def from_pieces(token: str) -> bytes:
+    """The bytes of a token as SentencePiece spells it."""
     return token.replace(SPACE, " ").encode()
 
 
-def _from_alphabet(token: str) -> bytes:
+def from_alphabet(token: str) -> bytes:
+    """The bytes of a token as byte-level BPE spells it."""
     alphabet = byte_alphabet()
     if all(character in alphabet for character in token):
         return bytes(alphabet[character] for character in token)

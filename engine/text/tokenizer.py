@@ -32,6 +32,12 @@ class Tokenizer(Protocol):
         """Text of `tokens`, special tokens left out, incomplete characters as U+FFFD."""
         ...
 
+    def bytes_of(self, token: int) -> bytes:
+        """What `token` adds to a decoded text; nothing for special tokens and for ids that stand for no token. Many
+        tokens are a part of a character only. A leading space is there even where `decode` drops it at a text's start.
+        """
+        ...
+
     def render_chat(self, messages: Sequence[ChatMessage]) -> str:
         """The prompt for an assistant's next turn, by the model's chat template.
 

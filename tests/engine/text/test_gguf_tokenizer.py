@@ -56,6 +56,14 @@ def test_special_tokens_have_no_text_but_user_defined_ones_do() -> None:
 
 def test_tokens_beyond_the_vocabulary_have_no_text() -> None:
     assert GgufTokenizer(TINY).decode([len(TINY.tokens) + 5]) == ""
+    assert GgufTokenizer(TINY).bytes_of(len(TINY.tokens) + 5) == b""
+
+
+@given(texts)
+def test_the_bytes_of_tokens_join_to_the_text(text: str) -> None:
+    tokenizer = GgufTokenizer(TINY)
+    tokens = tokenizer.encode(f"<|im_start|>{text}<|im_end|>")
+    assert b"".join(map(tokenizer.bytes_of, tokens)) == text.encode()
 
 
 def test_filling_is_no_part_of_the_vocabulary() -> None:

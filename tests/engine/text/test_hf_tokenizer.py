@@ -6,7 +6,10 @@ import time
 from pathlib import Path
 
 import pytest
+from mlx_lm.tokenizer_utils import TokenizerWrapper
 from mlx_lm.utils import load_tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
 
 from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.text.hf_tokenizer import HfTokenizer
@@ -32,6 +35,46 @@ def test_special_tokens_spelled_in_a_text_count_as_such_and_have_no_text(tokeniz
 
 def test_the_vocabulary_has_special_tokens_too(tokenizer: HfTokenizer) -> None:
     assert tokenizer.vocabulary() == dict(enumerate(token_texts()))
+
+
+def test_the_bytes_of_tokens_join_to_the_text(tokenizer: HfTokenizer) -> None:
+    text = "<|im_start|>the naïve 🦜\n<|im_end|>"
+    assert b"".join(map(tokenizer.bytes_of, tokenizer.encode(text))).decode() == "the naïve 🦜\n"
+    assert tokenizer.bytes_of(10_000) == b""
+
+
+PIECES = ["<unk>", "<s>", "▁the", "he", "▁", "<0x0A>", "<0xF0>", "é▁", "<tool>"]
+SPACES = decoders.Replace("▁", " ")
+DECODERS = {
+    "llama": decoders.Sequence([SPACES, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]),
+    "gemma": decoders.Sequence([SPACES, decoders.ByteFallback(), decoders.Fuse()]),
+    "metaspace": decoders.Metaspace(),
+}
+
+
+def with_pieces(decoder: decoders.Decoder) -> HfTokenizer:
+    """Spelled as SentencePiece does; "<s>" is special, "<tool>" merely added."""
+    vocabulary = {piece: index for index, piece in enumerate(PIECES[:-1])}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
+    backend.decoder = decoder
+    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in ("<unk>", "<s>")])
+    backend.add_tokens([AddedToken(PIECES[-1], normalized=False)])
+    return HfTokenizer(TokenizerWrapper(PreTrainedTokenizerFast(tokenizer_object=backend)))
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_the_bytes_of_sentence_pieces_have_spaces_and_single_bytes(decoder: str) -> None:
+    tokenizer = with_pieces(DECODERS[decoder])
+    single = [b"<0x0A>", b"<0xF0>"] if decoder == "metaspace" else [b"\n", b"\xf0"]
+    expected = [b"", b"", b" the", b"he", b" ", *single, "é ".encode(), b"<tool>"]
+    assert [tokenizer.bytes_of(token) for token in range(len(PIECES))] == expected
+    tokens = [3, 1, 2, 7, 5, 8]  # none that the decoder would drop a space of
+    assert b"".join(map(tokenizer.bytes_of, tokens)).decode() == tokenizer.decode(tokens)
+
+
+def test_without_a_known_decoder_bytes_are_those_of_each_token_decoded_alone() -> None:
+    tokenizer = with_pieces(decoders.Strip("h", 1, 0))
+    assert [tokenizer.bytes_of(token) for token in (1, 3, 8)] == [b"", b"e", b"<tool>"]
 
 
 def test_a_truncation_that_the_folder_asks_for_cuts_no_prompt(tmp_path: Path) -> None:
