@@ -278,7 +278,7 @@ class Scheduler:
                 completion = running.completion(emission.reason)
                 self._running.remove(running)
                 self._bank(running.sequence)
-            updates.append(Update(running.request.id, emission.text, emission.tokens, emission.record, completion))
+            updates.append(Update(running.request.id, emission.pieces, emission.tokens, emission.record, completion))
         return updates
 
     def _recover(self, all_running: Iterable[_Running], error: Exception) -> list[Update]:

@@ -99,6 +99,11 @@ class Request:
     tokens become output, all of which are exact. Of the requests that wait, those of the lowest `priority` come first.
     Rows are shared only among requests of one `cache_salt`. `timeout_s` is how long the request may take, its wait
     included.
+
+    End-of-text tokens end the text unless `ignore_eos`, and so do `stop_token_ids`; before `min_tokens` of output these
+    have probability 0, and no stop string counts. With `num_logprobs` every output token is scored, beside that many of
+    the likeliest; with `scores_prompt` so are the tokens of the prompt but the first, and then alone `max_tokens` may
+    be 0.
     """
 
     id: str
@@ -117,6 +122,11 @@ class Request:
     priority: int = 0
     cache_salt: str = ""
     timeout_s: float | None = None
+    ignore_eos: bool = False
+    stop_token_ids: tuple[int, ...] = ()
+    min_tokens: int = 0
+    num_logprobs: int | None = None
+    scores_prompt: bool = False
 
     @property
     def draft_depth(self) -> int:
@@ -152,14 +162,29 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class TokenScore:
+    """How likely the target held a token to be, whatever the request did to its logits before it chose.
+
+    `logprob` is the natural logarithm of the token's probability. `top` has the likeliest tokens and theirs, in falling
+    order, the lowest id first among equals; `token` itself is among them only if it is one of these.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What the target made of a draft: `num_accepted` draft tokens, then one recovered or bonus token.
 
-    `seconds` is what forward and judging took, those of other sequences in the same forward included.
+    `scores` are those of all these tokens if the request wants any. `seconds` is what forward and judging took, those
+    of other sequences in the same forward included.
     """
 
     num_accepted: int
     token: int
+    scores: tuple[TokenScore, ...] = ()
     seconds: float = field(default=0.0, compare=False)
 
 
@@ -237,7 +262,8 @@ class SpeculationStats:
 class Completion:
     """The end of a request. `error` is set exactly when the reason is "error".
 
-    `num_cached_tokens` counts those of the prompt whose rows were known from an earlier request.
+    `num_cached_tokens` counts those of the prompt whose rows were known from an earlier request. `stop_reason` is the
+    stop string or the one of `stop_token_ids` that ended the text, None if something else did.
     """
 
     reason: FinishReason
@@ -247,17 +273,28 @@ class Completion:
     speculation: SpeculationStats
     error: EngineError | None = None
     num_cached_tokens: int = 0
+    stop_reason: int | str | None = None
 
 
 @dataclass(frozen=True)
 class Update:
-    """News of one request: the text that became certain, the round that gave it, and the end if this is it."""
+    """News of one request: the text that became certain, the round that gave it, and the end if this is it.
+
+    `pieces` is the text that each of `token_ids` made certain, `scores` are theirs if the request wants any. The first
+    update with news of a request that scores its prompt has `prompt_scores`, one for each of its tokens but the first.
+    """
 
     request_id: str
-    text: str = ""
+    pieces: tuple[str, ...] = ()
     token_ids: tuple[int, ...] = ()
     round: RoundRecord | None = None
     completion: Completion | None = None
+    scores: tuple[TokenScore, ...] = ()
+    prompt_scores: tuple[TokenScore, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
 
 @dataclass(frozen=True)

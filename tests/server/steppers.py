@@ -32,7 +32,7 @@ class ScriptedStepper:
 
     def step(self) -> Sequence[Update]:
         updates = [
-            Update(name, pieces.pop(0)) if pieces else Update(name, completion=self._completion)
+            Update(name, (pieces.pop(0),)) if pieces else Update(name, completion=self._completion)
             for name, pieces in self._left.items()
         ]
         for update in updates:

@@ -32,8 +32,8 @@ END = Update("r", completion=completion())
 def test_updates_come_in_order_and_end_with_the_completion() -> None:
     async def read() -> list[str]:
         stream = Told().stream()
-        stream.push(Update("r", "a"))
-        stream.push(Update("r", "b"))
+        stream.push(Update("r", ("a",)))
+        stream.push(Update("r", ("b",)))
         stream.push(END)
         return [update.text for update in [update async for update in stream]]
 
@@ -43,7 +43,7 @@ def test_updates_come_in_order_and_end_with_the_completion() -> None:
 def test_the_first_update_stays_the_first() -> None:
     async def read() -> tuple[str, str]:
         stream = Told().stream()
-        stream.push(Update("r", "a"))
+        stream.push(Update("r", ("a",)))
         return (await stream.first()).text, (await anext(aiter(stream))).text
 
     assert run(read()) == ("a", "a")
@@ -58,7 +58,7 @@ def test_a_reader_that_waits_is_never_behind() -> None:
         for _ in range(3):
             await asyncio.sleep(0)  # lets it read what there is
             for _ in range(100):
-                stream.push(Update("r", "a"))
+                stream.push(Update("r", ("a",)))
         stream.push(END)
         return await reading
 
@@ -72,13 +72,13 @@ def test_a_reader_that_is_busy_while_too_many_come_is_given_up_once() -> None:
     async def read() -> None:
         stream = told.stream(max_buffered=2)
         updates = aiter(stream)
-        stream.push(Update("r", "a"))
+        stream.push(Update("r", ("a",)))
         await anext(updates)
         for text in "bc":
-            stream.push(Update("r", text))
+            stream.push(Update("r", (text,)))
         assert told.calls == []
         for text in "def":
-            stream.push(Update("r", text))
+            stream.push(Update("r", (text,)))
 
     run(read())
     assert told.calls == ["give up"]
