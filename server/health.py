@@ -4,17 +4,22 @@ from dataclasses import asdict
 from http import HTTPStatus
 
 import fastapi
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 
 from mtplx.engine.types import SpeculationReport
+from mtplx.server import openapi
 from mtplx.server.dependencies import Engine
 from mtplx.server.metrics import Metrics
+from mtplx.server.schemas.served import Health
 from mtplx.server.versions import versions
 
 router = fastapi.APIRouter()
 
 
-@router.get("/health")
+@router.get(
+    "/health",
+    responses=openapi.replies(Health) | openapi.replies(Health, status=503) | openapi.errors(500),
+)
 async def health(engine: Engine) -> JSONResponse:
     """Status 200 while requests are served, else 503 with the reason."""
     status, model = engine.status, engine.known_model
@@ -38,7 +43,11 @@ async def health(engine: Engine) -> JSONResponse:
     return JSONResponse(content, HTTPStatus.OK if status.state == "ok" else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-@router.get("/metrics")
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses=openapi.errors(401, 500),
+)
 async def metrics(engine: Engine) -> fastapi.Response:
     """Prometheus metrics. There are none before the model is loaded."""
     if engine.metrics is None:

@@ -21,9 +21,8 @@ Body = TypeVar("Body", bound=SamplingBody)
 
 
 def body_schema(path: str, kind: type[SamplingBody]) -> dict[str, object]:
-    """The OpenAPI description of the body of POST `path`, which reads it itself."""
-    here = f"#/paths/{path.replace('/', '~1')}/post/requestBody/content/application~1json/schema/$defs/{{model}}"
-    schema = kind.model_json_schema(ref_template=here)
+    """The OpenAPI description of the body of POST `path`, which reads it itself; see `openapi` for the definitions."""
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

@@ -1,0 +1,72 @@
+"""Bodies that one may send, by what they are for. Together they show every field that is supported.
+
+`MODEL` stands for the name of the model that is being served.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Examples: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+MODEL = "smollm2"
+
+_SAMPLING = {
+    "temperature": 0.8,
+    "top_p": 0.95,
+    "top_k": 40,
+    "min_p": 0.05,
+    "presence_penalty": 0.1,
+    "frequency_penalty": 0.1,
+    "repetition_penalty": 1.1,
+    "logit_bias": {"42": -100},
+    "seed": 7,
+}
+_SPECULATION = {"speculative_depth": 4, "drafter": "ngram", "acceptance": "coupled"}
+_SERVING = {"priority": -1, "timeout_s": 30, "cache_salt": "a secret of mine", "user": "somebody"}
+
+COMPLETIONS: Examples = {
+    "a prompt": {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 64, "temperature": 0, "stop": ["\n\n"]},
+    "sampling": {"model": MODEL, "prompt": [72, 101, 108, 108, 111], "max_tokens": 16, **_SAMPLING},
+    "streaming": {
+        "model": MODEL,
+        "prompt": "Once upon a time",
+        "max_tokens": 64,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    },
+    "speculation": {
+        "model": MODEL,
+        "prompt": "def add(a, b):",
+        "max_tokens": 64,
+        "prediction": {"type": "content", "content": "    return a + b"},
+        **_SPECULATION,
+        **_SERVING,
+    },
+}
+
+_QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why is the sky blue?"}]
+
+CHATS: Examples = {
+    "a question": {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": "Why is the sky blue?"}],
+        "max_completion_tokens": 64,
+        "temperature": 0,
+    },
+    "sampling": {"model": MODEL, "messages": _QUESTION, "max_tokens": 16, "stop": "\n\n", **_SAMPLING},
+    "streaming": {
+        "model": MODEL,
+        "messages": _QUESTION,
+        "max_tokens": 64,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    },
+    "speculation": {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Write add in Python."}]}],
+        "max_tokens": 64,
+        "prediction": {"type": "content", "content": "def add(a, b):\n    return a + b"},
+        **_SPECULATION,
+        **_SERVING,
+    },
+}
