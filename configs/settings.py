@@ -5,22 +5,29 @@ unless a flag does. Knows no command line, no engine: it holds and validates val
 nowhere else; `MTPLX_` variables that name no setting are left alone, as orchestrators put their own there.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 DrafterName = Literal["auto", "ngram", "self", "model", "none"]
 AcceptanceName = Literal["rejection", "block", "coupled"]
 Activations = Literal["float32", "int8"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
+KEY_RULE = "a key must be of printable ASCII characters, without spaces and commas"
+
+Item = TypeVar("Item")
+
 _PRESETS = Path(__file__).parent
 _ENV_PREFIX = "MTPLX_"
+_KEY = re.compile(r"[!-+\--~]+")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s,]+|\*")
 
 
 class SettingsError(Exception):
@@ -36,6 +43,35 @@ def _read_depth(value: object) -> object:
     return depth
 
 
+def _read_list(value: object) -> object:
+    """Items that commas separate: in one text, or in each of several, as a repeated flag gives them."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        return value
+    return tuple(item.strip() for text in texts for item in text.split(","))
+
+
+def is_key(text: str) -> bool:
+    return _KEY.fullmatch(text) is not None
+
+
+def _check_key(key: SecretStr) -> SecretStr:
+    if not is_key(key.get_secret_value()):
+        raise PydanticCustomError("key", KEY_RULE)
+    return key
+
+
+def _check_origin(origin: str) -> str:
+    if not _ORIGIN.fullmatch(origin):
+        raise PydanticCustomError("origin", "an origin is like https://example.org or http://localhost:3000, or *")
+    return origin
+
+
+ListOf: TypeAlias = Annotated[tuple[Item, ...], NoDecode, BeforeValidator(_read_list)]
+ApiKey = Annotated[SecretStr, AfterValidator(_check_key)]
+Origin = Annotated[str, AfterValidator(_check_origin)]
+
+
 class Settings(BaseSettings):
     """All settings, validated and frozen."""
 
@@ -48,6 +84,22 @@ class Settings(BaseSettings):
     served_model_name: str | None = Field(None, min_length=1, description="what clients call the model, if not its id")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    api_key: ListOf[ApiKey] = Field(
+        (),
+        description="a key that clients must know, or several, separated by commas; others can see it on the "
+        "command line, but not in the environment or a file",
+    )
+    api_key_file: Path | None = Field(
+        None, description="a file of such keys, one a line; lines that begin with # are comments"
+    )
+    allow_anonymous: bool = Field(
+        False, description="whether to serve without any keys on an address that other machines reach"
+    )
+    public_metrics: bool = Field(False, description="whether /metrics needs no key where everything else does")
+    cors_origin: ListOf[Origin] = Field(
+        (),
+        description="an origin whose pages in browsers may use the server, or several, separated by commas; * is all",
+    )
     speculative_depth: Annotated[int | Literal["auto"], BeforeValidator(_read_depth)] = Field(
         "auto", description="tokens to draft a round when a request does not say; auto chooses by measured gain"
     )

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import mtplx
 from mtplx.configs.settings import Settings, SettingsError, load_settings, preset_names
@@ -109,24 +109,28 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
 def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
     """A flag for each setting. It has no default here: one not given leaves the word to environment and preset.
 
-    A flag that may be true is when it stands alone.
+    A flag that may be true is when it stands alone; one for a list may be given again.
     """
     group = parser.add_argument_group("settings")
     for name in names:
         field = Settings.model_fields[name]
-        default = "" if field.default is None else f" (default: {field.default})"
-        bare: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+        default = "" if field.default in (None, ()) else f" (default: {field.default})"
+        kind: dict[str, Any] = {"nargs": "?", "const": "true"} if field.annotation is bool else {}
+        if get_origin(field.annotation) is tuple:
+            kind = {"action": "append"}
         group.add_argument(
             f"--{name.replace('_', '-')}",
             dest=name,
             default=argparse.SUPPRESS,
             metavar=_metavar(field.annotation),
             help=f"{field.description}{default}".replace("%", "%%"),
-            **bare,
+            **kind,
         )
 
 
 def _metavar(annotation: object) -> str:
+    if get_origin(annotation) is tuple:
+        return "TEXT"
     kinds: dict[object, str] = {int: "N", float: "X", bool: "{true,false}", Path: "PATH"}
     options = [option for option in get_args(annotation) if option is not NoneType]
     if options and all(isinstance(option, str) for option in options):

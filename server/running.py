@@ -14,10 +14,11 @@ from fastapi import FastAPI
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import EngineUnavailableError
-from mtplx.server.access import Access
 from mtplx.server.app import create_app
 from mtplx.server.bridge import AsyncEngine, LoadEngine
 from mtplx.server.connection import Connection
+from mtplx.server.entrance import entrance
+from mtplx.server.keys import require_protection
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +44,9 @@ class Server(uvicorn.Server):
         grace_s = settings.shutdown_grace_s
         super().__init__(
             uvicorn.Config(
-                Access(app),
+                entrance(app, settings),
                 http=Connection,
-                access_log=False,  # it is kept there
+                access_log=False,  # the entrance keeps one
                 lifespan="on",
                 ws="none",
                 log_config=None,
@@ -100,12 +101,14 @@ def listen(host: str, port: int) -> socket.socket:
 def run_server(settings: Settings, load_engine: LoadEngine) -> None:
     """Serve until SIGINT or SIGTERM comes.
 
-    Raises ListenError, and EngineUnavailableError if the engine has failed and the settings say to exit then.
+    Raises SettingsError if other machines could use the server without a key and the settings don't say they may,
+    ListenError, and EngineUnavailableError if the engine has failed and the settings say to exit then.
     """
     _set_up_log(settings)
     app = create_app(settings, load_engine)
     server = Server(app, settings)
     with listen(settings.host, settings.port) as listener:
+        require_protection(listener.getsockname()[0], settings)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         logger.info("listening on http://%s:%d", host, listener.getsockname()[1])
         server.run([listener])
