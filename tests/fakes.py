@@ -4,13 +4,16 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from mtplx.engine.cache import check_commit
 from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.models.target import Rows
+from mtplx.engine.text.abilities import Tool, infer_abilities
+from mtplx.engine.text.rendering import render_chat
+from mtplx.engine.text.tokenizer import ChatMessage
 from mtplx.engine.types import Logits
 
 EOS = 256
@@ -73,6 +76,7 @@ class ByteTokenizer:
     """One token a byte, and one that ends the text."""
 
     eos_token_ids = frozenset({EOS})
+    chat_abilities = infer_abilities(None, (), ())
 
     def vocabulary(self) -> dict[int, str]:
         return {byte: chr(byte) for byte in range(256)} | {EOS: "<end>"}
@@ -89,8 +93,30 @@ class ByteTokenizer:
     def bytes_of(self, token: int) -> bytes:
         return bytes([token]) if token < EOS else b""
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        if not messages:
-            raise InvalidRequestError("messages must not be empty", field="messages")
-        turns = "".join(f"<{message['role']}>{message['content']}\n" for message in messages)
-        return turns + "<assistant>"
+    def render_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        return render_chat(
+            _render_plainly,
+            self.chat_abilities,
+            messages,
+            tools=tools,
+            template_kwargs=template_kwargs,
+            continue_final_message=continue_final_message,
+            add_generation_prompt=add_generation_prompt,
+        )
+
+
+def _render_plainly(
+    messages: Sequence[ChatMessage], *, tools: Sequence[Tool] | None, add_generation_prompt: bool, **variables: Any
+) -> str:
+    if not messages:
+        raise InvalidRequestError("messages must not be empty", field="messages")
+    turns = "".join(f"<{message['role']}>{message['content']}\n" for message in messages)
+    return turns + "<assistant>" * add_generation_prompt

@@ -1,4 +1,4 @@
-"""A conversation as one prompt, by the model's own template.
+"""A model's chat template, ready to be rendered.
 
 Templates are foreign code: they run in a sandbox, set up as the transformers library does, for which they are written.
 Knows no tokens but the texts of those a template may name.
@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, TemplateSyntaxError
+from jinja2 import TemplateError, TemplateSyntaxError, meta
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mtplx.engine.errors import InvalidRequestError, ModelLoadError
+from mtplx.engine.text.abilities import Tool
 from mtplx.engine.text.tokenizer import ChatMessage
 
 
@@ -34,23 +35,40 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         try:
             self._template = environment.from_string(source)
+            self.variables = frozenset(meta.find_undeclared_variables(environment.parse(source)))
         except TemplateSyntaxError as error:
             raise ModelLoadError(f"the model's chat template is broken at line {error.lineno}: {error}") from error
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] | None = None,
+        add_generation_prompt: bool = True,
+        **variables: Any,
+    ) -> str:
         """The prompt for the assistant's next turn. Raises InvalidRequestError when the template rejects them."""
         try:
             return self._template.render(
-                messages=[dict(message) for message in messages],
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
-                **self._special_tokens,
+                {
+                    "documents": None,
+                    **self._special_tokens,
+                    **variables,
+                    "messages": [_with_thinking(message) for message in messages],
+                    "tools": tools,
+                    "add_generation_prompt": add_generation_prompt,
+                }
             )
-        except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
+        except (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             raise InvalidRequestError(
                 f"the model's chat template rejects these messages: {error}", field="messages"
             ) from error
+
+
+def _with_thinking(message: ChatMessage) -> dict[str, Any]:
+    """Some templates call the reasoning so."""
+    reasoning = message.get("reasoning_content")
+    return dict(message) if reasoning is None else {"thinking": reasoning, **message}
 
 
 class _GenerationBlock(Extension):

@@ -3,14 +3,17 @@
 Encoding is done by the `tokenizers` library, decoding by a table of each token's bytes. Knows no file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, models, normalizers
 
-from mtplx.engine.errors import InvalidRequestError, ModelLoadError
+from mtplx.engine.errors import ModelLoadError
+from mtplx.engine.text.abilities import Tool, infer_abilities
 from mtplx.engine.text.chat import ChatTemplate
 from mtplx.engine.text.pre_tokenizers import composes_characters, keeps_whole_words, pre_tokenizer
+from mtplx.engine.text.rendering import render_chat
 from mtplx.engine.text.token_bytes import SPACE, SPECIAL, byte_alphabet, bytes_of_tokens
 from mtplx.engine.text.tokenizer import ChatMessage
 from mtplx.engine.text.vocabulary import BytePairs, SentencePieces, TokenType, Vocabulary
@@ -26,13 +29,16 @@ class GgufTokenizer:
         self._eos_token_ids = vocabulary.eos_token_ids
         self._filling = {index for index, kind in enumerate(vocabulary.types) if kind == TokenType.UNUSED}
         self._encoder = _encoder(vocabulary)
-        self._bytes = bytes_of_tokens(vocabulary)
+        template = vocabulary.chat_template and ChatTemplate(vocabulary.chat_template, vocabulary.special_texts)
+        self._render = template.render if template else None
+        self.chat_abilities = infer_abilities(
+            vocabulary.chat_template, template.variables if template else (), vocabulary.tokens
+        )
+        self._bytes = bytes_of_tokens(vocabulary, self.chat_abilities.visible_tokens)
         known = set(vocabulary.tokens)
         self._lost_bytes = bytes(byte for text, byte in byte_alphabet().items() if text not in known)
         self._most_bytes = _most_bytes_of_a_token(vocabulary, self._bytes)
         self._drops_space = isinstance(vocabulary.cut, SentencePieces) and vocabulary.cut.add_space_prefix
-        template = vocabulary.chat_template
-        self._template = None if template is None else ChatTemplate(template, vocabulary.special_texts)
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -58,10 +64,24 @@ class GgufTokenizer:
     def bytes_of(self, token: int) -> bytes:
         return self._bytes[token] if token < len(self._bytes) else b""
 
-    def render_chat(self, messages: Sequence[ChatMessage]) -> str:
-        if self._template is None:
-            raise InvalidRequestError("the model has no chat template; send a prompt to be completed instead")
-        return self._template.render(messages)
+    def render_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        return render_chat(
+            self._render,
+            self.chat_abilities,
+            messages,
+            tools=tools,
+            template_kwargs=template_kwargs,
+            continue_final_message=continue_final_message,
+            add_generation_prompt=add_generation_prompt,
+        )
 
 
 def _most_bytes_of_a_token(vocabulary: Vocabulary, decoded: Sequence[bytes]) -> int | None:

@@ -1,5 +1,6 @@
 """Which bytes each token of a vocabulary stands for in a decoded text. Pure tables; knows no encoding of texts."""
 
+from collections.abc import Collection
 from functools import cache
 
 from mtplx.engine.text.vocabulary import BytePairs, TokenType, Vocabulary
@@ -8,23 +9,19 @@ SPACE = "\u2581"  # how SentencePiece spells a space
 SPECIAL = frozenset({TokenType.UNKNOWN, TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.BYTE})
 
 
-def bytes_of_tokens(vocabulary: Vocabulary) -> list[bytes]:
-    """The bytes of every token by id; control tokens have none."""
+def bytes_of_tokens(vocabulary: Vocabulary, visible: Collection[str] = ()) -> list[bytes]:
+    """The bytes of every token by id; control tokens have none, but for those that are to be `visible`."""
     spelling = from_alphabet if isinstance(vocabulary.cut, BytePairs) else from_pieces
     return [
-        _bytes_of_special(token, kind) if kind in SPECIAL else spelling(token)
+        _bytes_of_special(token, kind, visible) if kind in SPECIAL else spelling(token)
         for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
     ]
 
 
-def _bytes_of_special(token: str, kind: TokenType) -> bytes:
-    match kind:
-        case TokenType.BYTE:
-            return from_number(token)
-        case TokenType.USER_DEFINED:
-            return token.encode()
-        case _:
-            return b""
+def _bytes_of_special(token: str, kind: TokenType, visible: Collection[str]) -> bytes:
+    if kind == TokenType.BYTE:
+        return from_number(token)
+    return token.encode() if kind == TokenType.USER_DEFINED or token in visible else b""
 
 
 def from_number(token: str) -> bytes:

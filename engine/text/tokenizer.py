@@ -1,9 +1,13 @@
 """What the engine and the server ask of a tokenizer. Knows no file format."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
-ChatMessage = Mapping[str, str]  # "role" and "content"
+from mtplx.engine.text.abilities import ChatAbilities, Tool
+
+# "role" and "content", a string; an assistant's may have "reasoning_content" and "tool_calls", of which each is
+# {"id": …, "type": "function", "function": {"name": …, "arguments": an object}}, a tool's "tool_call_id" and "name".
+ChatMessage: TypeAlias = Mapping[str, Any]
 
 
 class Tokenizer(Protocol):
@@ -29,17 +33,33 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of `tokens`, special tokens left out, incomplete characters as U+FFFD."""
+        """Text of `tokens`, incomplete characters as U+FFFD. Special tokens are left out, but for those that mark calls
+        of tools and thinking."""
         ...
 
     def bytes_of(self, token: int) -> bytes:
-        """What `token` adds to a decoded text; nothing for special tokens and for ids that stand for no token. Many
-        tokens are a part of a character only. A leading space is there even where `decode` drops it at a text's start.
+        """What `token` adds to a decoded text; nothing for special tokens left out of it and for ids that stand for no
+        token. Many tokens are a part of a character only. A leading space is there even where `decode` drops it at a
+        text's start.
         """
         ...
 
-    def render_chat(self, messages: Sequence[ChatMessage]) -> str:
-        """The prompt for an assistant's next turn, by the model's chat template.
+    @property
+    def chat_abilities(self) -> ChatAbilities:
+        """What a chat with this model can have. Without a chat template: nothing but text."""
+        ...
+
+    def render_chat(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        template_kwargs: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
+        add_generation_prompt: bool = True,
+    ) -> str:
+        """The prompt for an assistant's next turn, by the model's chat template, to which `template_kwargs` are
+        variables. To continue the final message, which must be the assistant's, the prompt ends with its content.
 
         Raises InvalidRequestError when the model has no template or the template rejects the conversation.
         """
