@@ -29,6 +29,7 @@ class Limits:
         self._check_tokens("prompt", request.prompt)
         self._check_tokens("logit_bias", request.sampling.logit_bias)
         self._check_tokens("prediction", request.prediction)
+        self._check_tokens("stop_token_ids", request.stop_token_ids)
         if len(request.prediction) > self.context_length:
             raise InvalidRequestError(
                 f"prediction has {len(request.prediction)} tokens, more than this model's maximum context length of "
@@ -37,8 +38,7 @@ class Limits:
             )
         if any(not stop for stop in request.stop):
             raise InvalidRequestError("a stop string is empty; leave it out", field="stop")
-        if request.max_tokens < 1:
-            raise InvalidRequestError(f"max_tokens must be at least 1, not {request.max_tokens}", field="max_tokens")
+        self._check_output(request)
         if not 0 <= request.depth <= self.max_depth:
             raise InvalidRequestError(
                 f"speculative_depth must be from 0 to {self.max_depth}, not {request.depth}",
@@ -53,6 +53,27 @@ class Limits:
         if self.memory is not None:
             self.memory.check(request)
 
+    def _check_output(self, request: Request) -> None:
+        least = 0 if request.scores_prompt else 1
+        if request.max_tokens < least:
+            raise InvalidRequestError(
+                f"max_tokens must be at least {least}, not {request.max_tokens}", field="max_tokens"
+            )
+        if not 0 <= request.min_tokens <= request.max_tokens:
+            raise InvalidRequestError(
+                f"min_tokens must be from 0 to max_tokens, which is {request.max_tokens}, not {request.min_tokens}",
+                field="min_tokens",
+            )
+        if request.num_logprobs is not None and not 0 <= request.num_logprobs <= self.vocab_size:
+            raise InvalidRequestError(
+                f"logprobs must be from 0 to {self.vocab_size}, not {request.num_logprobs}", field="logprobs"
+            )
+        if request.ignore_eos and request.grammar is not None:
+            raise InvalidRequestError(
+                "ignore_eos cannot go with a grammar, whose texts end with an end-of-text token; leave one of them out",
+                field="ignore_eos",
+            )
+
     def _check_tokens(self, field: str, tokens: Iterable[int]) -> None:
         for token in tokens:
             if not 0 <= token < self.vocab_size:
@@ -63,11 +84,13 @@ class Limits:
 
     def _check_length(self, num_prompt: int, max_tokens: int) -> None:
         most = f"This model's maximum context length is {self.context_length} tokens"
-        if num_prompt >= self.context_length:
+        if max_tokens and num_prompt >= self.context_length:
             raise ContextLengthError(
                 f"{most}, of which output needs at least one, but the prompt alone has {num_prompt}; shorten it",
                 field="prompt",
             )
+        if not max_tokens and num_prompt > self.context_length:
+            raise ContextLengthError(f"{most}, but the prompt has {num_prompt}; shorten it", field="prompt")
         if num_prompt + max_tokens > self.context_length:
             raise ContextLengthError(
                 f"{most}, but {num_prompt + max_tokens} are asked for: {num_prompt} in the prompt and up to "

@@ -1,7 +1,7 @@
 """From logits to the distribution a token is drawn from, and drawing it.
 
 Pure functions over one row. Knows nothing of drafts: the same functions make the target's distributions and the
-drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias, grammar; then
+drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias, grammar, no end too early; then
 temperature, min-p, top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64.
 """
 
@@ -21,12 +21,27 @@ Scores = npt.NDArray[np.float64] | npt.NDArray[np.float32]  # [V], logits after 
 
 
 class TokenHistory:
-    """The tokens of one sequence as penalties and grammar see them."""
+    """The tokens of one sequence as penalties and grammar see them.
 
-    def __init__(self, prompt: Iterable[int] = (), grammar: Grammar | None = None) -> None:
+    None of `ends` may be among the first `min_tokens` of the output.
+    """
+
+    def __init__(
+        self,
+        prompt: Iterable[int] = (),
+        grammar: Grammar | None = None,
+        ends: AbstractSet[int] = frozenset(),
+        min_tokens: int = 0,
+    ) -> None:
         self._seen = set(prompt)
         self._output_counts: Counter[int] = Counter()
         self.grammar = grammar
+        self.ends = ends
+        self.num_missing = min_tokens  # tokens of output before which there must be no end
+
+    @property
+    def may_end(self) -> bool:
+        return self.num_missing <= 0 or not self.ends
 
     @property
     def seen(self) -> AbstractSet[int]:
@@ -41,6 +56,7 @@ class TokenHistory:
     def push(self, token: int) -> None:
         """Count `token` as output."""
         self._count(token)
+        self.num_missing -= 1
         if self.grammar is not None:
             self.grammar = self.grammar.after(token)
 
@@ -57,7 +73,7 @@ class _Lookahead(TokenHistory):
     """A history and some tokens more. It copies nothing unless a penalty asks for the sums."""
 
     def __init__(self, base: TokenHistory) -> None:
-        super().__init__(grammar=base.grammar)
+        super().__init__((), base.grammar, base.ends, base.num_missing)
         self._base = base
 
     @property
@@ -79,13 +95,13 @@ def check_finite(logits: Logits, num_output: int) -> None:
 
 
 def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Scores:
-    """Logits [V] after penalties, bias and grammar, which leaves -inf where it forbids.
+    """Logits [V] after penalties, bias and grammar, which leaves -inf where it forbids; so does an end too early.
 
     Repetition penalty over prompt and output (Keskar et al., 1909.05858); presence and frequency penalty over the
-    output, as OpenAI defines them. Gives the logits themselves where nothing changes them. Raises EngineError when the
-    grammar forbids every token.
+    output, as OpenAI defines them. Where a grammar allows nothing but an end, no end is too early. Gives the logits
+    themselves where nothing changes them. Raises EngineError when the grammar forbids every token.
     """
-    if history.grammar is None and not params.changes_logits:
+    if history.grammar is None and history.may_end and not params.changes_logits:
         return logits
     scores = np.asarray(logits).astype(np.float64)
     if params.repetition_penalty != 1.0:
@@ -104,7 +120,14 @@ def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Sco
         if not allowed.any():
             raise EngineError("the grammar allows no token to follow")
         scores[~allowed] = -np.inf
-    return scores
+    return scores if history.may_end else _without(history.ends, scores)
+
+
+def _without(ends: AbstractSet[int], scores: Scores) -> Scores:
+    """The scores [V] with -inf for the ends, unless there is nothing else."""
+    rest = scores.copy()
+    rest[[token for token in ends if token < len(scores)]] = -np.inf
+    return rest if rest.max() > -np.inf else scores
 
 
 def most_likely(scores: Scores) -> int:

@@ -15,7 +15,7 @@ from mtplx.engine.errors import EngineError, TimedOutError
 from mtplx.engine.pace import PromptPace
 from mtplx.engine.prefix.prefix_cache import PrefixCache
 from mtplx.engine.sequence import Sequence as DecodedSequence
-from mtplx.engine.speculative import Speculator
+from mtplx.engine.speculative import Emission, Speculator
 from mtplx.engine.types import Completion, FinishReason, Load, Request, SpeculationReport, Update
 from mtplx.engine.waiting import Waiting, WaitingLine
 
@@ -60,6 +60,7 @@ class _Running:
             queue_time_s=self.queue_time_s,
             speculation=self.sequence.speculation,
             num_cached_tokens=self.num_cached,
+            stop_reason=self.sequence.stop_reason,
         )
 
 
@@ -149,7 +150,7 @@ class Scheduler:
     def step(self) -> list[Update]:
         """One forward for all who can take part, and what came of it."""
         started_at_s = time.perf_counter()
-        updates = [*self._time_out(), *self._admit()]
+        updates = [*self._time_out(), *self._admit(), *self._end_scored()]
         self._step_rows = 0
         if self._running:
             updates += self._run(self._turn())
@@ -193,6 +194,17 @@ class Scheduler:
                 queue_time_s = time.monotonic() - waiting.since_s
                 self._running.append(_Running(sequence, waiting.since_s, queue_time_s, needed, num_cached))
         return failures
+
+    def _end_scored(self) -> list[Update]:
+        """The ends of those that wanted their prompt scored and nothing more, and have it."""
+        updates = []
+        for running in list(self._running):
+            sequence = running.sequence
+            if not running.request.max_tokens and not sequence.num_to_prefill:
+                self._running.remove(running)
+                completion = running.completion("length")
+                updates.append(Update(running.request.id, completion=completion, prompt_scores=sequence.prompt_scores))
+        return updates
 
     def _turn(self) -> _Turn:
         suspects = [running for running in self._running if running.is_suspect]
@@ -278,7 +290,7 @@ class Scheduler:
                 completion = running.completion(emission.reason)
                 self._running.remove(running)
                 self._bank(running.sequence)
-            updates.append(Update(running.request.id, emission.pieces, emission.tokens, emission.record, completion))
+            updates.append(_news(running, emission, completion))
         return updates
 
     def _recover(self, all_running: Iterable[_Running], error: Exception) -> list[Update]:
@@ -297,7 +309,12 @@ class Scheduler:
         return _failure(running, error)
 
     def _borrow(self, sequence: DecodedSequence) -> int:
-        """Lend the sequence rows of earlier requests; how many. If that fails, it is prefilled like any other."""
+        """Lend the sequence rows of earlier requests; how many. If that fails, it is prefilled like any other.
+
+        A prompt that is to be scored is forwarded whole: rows that are lent have no logits.
+        """
+        if sequence.request.scores_prompt:
+            return 0
         try:
             return self._prefixes.borrow(sequence.tokens, sequence.cache, sequence.request.cache_salt)
         except Exception:
@@ -311,6 +328,19 @@ class Scheduler:
             self._prefixes.bank(sequence.tokens, sequence.cache, sequence.request.cache_salt)
         except Exception:
             logger.exception("rows of request %s cannot be kept for later ones", sequence.request.id)
+
+
+def _news(running: _Running, emission: Emission, completion: Completion | None) -> Update:
+    is_first = running.sequence.num_output == len(emission.tokens)
+    return Update(
+        running.request.id,
+        emission.pieces,
+        emission.tokens,
+        emission.record,
+        completion,
+        emission.scores,
+        running.sequence.prompt_scores if is_first else (),
+    )
 
 
 def _failure(entry: Waiting | _Running, error: Exception) -> Update:

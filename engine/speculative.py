@@ -15,11 +15,22 @@ from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.planning import Plan, Planner
 from mtplx.engine.randomness import Purpose
 from mtplx.engine.sampling import Scores, adjust, check_finite, distribution, most_likely
+from mtplx.engine.scoring import score_tokens
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.text.stream import TextStream
 from mtplx.engine.text.tokenizer import Tokenizer
-from mtplx.engine.types import PLAIN, Distribution, Draft, FinishReason, Logits, Request, RoundRecord, Verdict
+from mtplx.engine.types import (
+    PLAIN,
+    Distribution,
+    Draft,
+    FinishReason,
+    Logits,
+    Request,
+    RoundRecord,
+    TokenScore,
+    Verdict,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -30,13 +41,15 @@ _MOST_ROWS = 64  # of a forward whose rows nobody limits
 class Emission:
     """What a round added to a sequence's output. `reason` is set when that was the end.
 
-    `pieces` is the text that each token made certain; the first `record.num_accepted` tokens were drafted.
+    `pieces` is the text that each token made certain; the first `record.num_accepted` tokens were drafted. `scores` are
+    those of the tokens if the request wants any.
     """
 
     tokens: tuple[int, ...]
     pieces: tuple[str, ...]
     record: RoundRecord
     reason: FinishReason | None
+    scores: tuple[TokenScore, ...] = ()
 
     @property
     def text(self) -> str:
@@ -56,10 +69,11 @@ class Speculator:
     def begin(self, request: Request) -> DecodedSequence:
         """The request as a sequence that nothing has been forwarded of."""
         text = TextStream(self._tokenizer.decode, request.prompt, request.stop)
-        return DecodedSequence(request, self.target.new_cache(), text)
+        eos = frozenset() if request.ignore_eos else self._tokenizer.eos_token_ids
+        return DecodedSequence(request, self.target.new_cache(), text, eos.union(request.stop_token_ids))
 
     def prefill(self, sequence: DecodedSequence, num_rows: int) -> None:
-        """Forward the next `num_rows` rows of the prompt. They need no logits."""
+        """Forward the next `num_rows` rows of the prompt."""
         self.verify([], [], [(sequence, num_rows)])
 
     def start_over(self, sequence: DecodedSequence) -> None:
@@ -105,26 +119,35 @@ class Speculator:
     ) -> list[Verdict | Exception]:
         """One forward over pending tokens and drafts, and what it makes of each draft.
 
-        So many rows of the `prompts` given join it. An exception in place of a verdict is what judging that one draft
-        raised. After a forward that raises, the caches of all are of no further use.
+        So many rows of the `prompts` given join it, and need no logits unless their request wants the prompt scored. An
+        exception in place of a verdict is what judging that one draft raised. After a forward that raises, the caches
+        of all are of no further use.
         """
         batch = [
             Rows(sequence.cache, [sequence.tokens[-1], *draft.tokens], len(draft) + 1)
             for sequence, draft in zip(sequences, drafts, strict=True)
         ]
-        batch += [Rows(sequence.cache, _next_rows(sequence, num_rows), 0) for sequence, num_rows in prompts]
+        batch += [
+            Rows(sequence.cache, _next_rows(sequence, num_rows), sequence.num_to_score(num_rows))
+            for sequence, num_rows in prompts
+        ]
         started_at_s = time.perf_counter()
         logits = self.target.forward(batch)
-        verdicts = [_judged(*each) for each in zip(sequences, drafts, logits[: len(drafts)], strict=True)]
+        judged = list(zip(sequences, drafts, logits[: len(drafts)], strict=True))
+        verdicts = [_judged(*each) for each in judged]
         elapsed_s = time.perf_counter() - started_at_s
-        for sequence, num_rows in prompts:
+        for (sequence, num_rows), rows in zip(prompts, logits[len(drafts) :], strict=True):
             sequence.cache.commit(num_rows)
+            _score_prompt(sequence, rows)
         if len(sequences) == 1 and not prompts:
             self.planner.verified(sequences[0], len(batch[0].tokens), elapsed_s)
         elif sequences:
             self.planner.verified_together(sum(len(rows.tokens) for rows in batch), elapsed_s)
         return [
-            replace(verdict, seconds=elapsed_s) if isinstance(verdict, Verdict) else verdict for verdict in verdicts
+            verdict
+            if isinstance(verdict, Exception)
+            else Verdict(verdict.num_accepted, verdict.token, _scores(verdict, *each), elapsed_s)
+            for verdict, each in zip(verdicts, judged, strict=True)
         ]
 
     def commit(self, sequence: DecodedSequence, draft: Draft, verdict: Verdict | Exception) -> Emission:
@@ -144,18 +167,21 @@ class Speculator:
         )
         sequence.speculation = sequence.speculation.after(record)
         self.planner.committed(sequence, record, num_emitted=len(pieces))
-        return Emission(tuple(sequence.tokens[-len(pieces) :]), tuple(pieces), record, sequence.reason)
+        tokens, scores = tuple(sequence.tokens[-len(pieces) :]), verdict.scores[: len(pieces)]
+        return Emission(tokens, tuple(pieces), record, sequence.reason, scores)
 
     def _emit(self, sequence: DecodedSequence, run: Sequence[int]) -> list[str]:
         """Append tokens until the text ends, if it does; the text that each made certain."""
         pieces: list[str] = []
         for token in run:
             sequence.append(token)
-            if token in self._tokenizer.eos_token_ids:
+            if token in sequence.ends:
                 sequence.reason = "stop"
+                sequence.stop_reason = token if token in sequence.request.stop_token_ids else None
                 return [*pieces, sequence.text.finish()]
-            piece, stopped = sequence.text.push(token)
-            if stopped:
+            may_stop = sequence.num_output > sequence.request.min_tokens
+            piece, sequence.stop_reason = sequence.text.push(token, may_stop=may_stop)
+            if sequence.stop_reason is not None:
                 sequence.reason = "stop"
                 return [*pieces, piece]
             if sequence.num_output == sequence.request.max_tokens:
@@ -231,6 +257,24 @@ def _cut(proposal: Draft, plan: Plan) -> Draft:
 def _next_rows(sequence: DecodedSequence, num_rows: int) -> list[int]:
     start = sequence.cache.num_committed
     return sequence.tokens[start : start + num_rows]
+
+
+def _scores(verdict: Verdict, sequence: DecodedSequence, draft: Draft, logits: Logits) -> tuple[TokenScore, ...]:
+    """Of the tokens that the verdict makes output, by logits [K + 1, V]."""
+    num_top = sequence.request.num_logprobs
+    if num_top is None:
+        return ()
+    tokens = (*draft.tokens[: verdict.num_accepted], verdict.token)
+    return score_tokens(logits[: len(tokens)], tokens, num_top)
+
+
+def _score_prompt(sequence: DecodedSequence, logits: Logits) -> None:
+    """Score the prompt's next tokens by logits [N, V]. Raises NonFiniteLogitsError."""
+    for row in logits:
+        check_finite(row, 0)
+    start = 1 + len(sequence.prompt_scores)
+    tokens = sequence.request.prompt[start : start + len(logits)]
+    sequence.prompt_scores += score_tokens(logits, tokens, sequence.request.num_logprobs or 0)
 
 
 def _judged(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict | Exception:

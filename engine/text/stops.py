@@ -14,26 +14,32 @@ class StopMatcher:
         self._stops = tuple(stops)
         self._held = ""  # text that may be the beginning of a stop string
 
-    def push(self, text: str) -> tuple[str, bool]:
-        """The text that is safe to show, and whether a stop string was reached.
+    def push(self, text: str, *, may_stop: bool = True) -> tuple[str, str | None]:
+        """The text that is safe to show, and the stop string that was reached, if one was.
 
-        Neither the stop string nor anything after it is ever returned. Push nothing after a stop.
+        Neither the stop string nor anything after it is ever returned. Push nothing after a stop. One whose end is in a
+        text that may not stop is text like any other.
         """
-        text = self._held + text
-        found = [(index + len(stop), index) for stop in self._stops if (index := text.find(stop)) >= 0]
-        if found:
+        start, text = len(self._held), self._held + text
+        found = [(index + len(stop), index) for stop in self._stops if (index := _find(stop, text, start)) >= 0]
+        if found and may_stop:
             self._held = ""
-            _, start = min(found)
-            return text[:start], True
+            end, index = min(found)
+            return text[:index], text[index:end]
         num_held = max((_overlap(text, stop) for stop in self._stops), default=0)
         cut = len(text) - num_held
         self._held = text[cut:]
-        return text[:cut], False
+        return text[:cut], None
 
     def flush(self) -> str:
         """The text held back, which turned out to be no stop string."""
         held, self._held = self._held, ""
         return held
+
+
+def _find(stop: str, text: str, start: int) -> int:
+    """Where the first `stop` begins that ends after `start`; -1 if there is none."""
+    return text.find(stop, max(0, start - len(stop) + 1))
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -15,11 +15,14 @@ class TextStream:
         self._detokenizer = Detokenizer(decode, prompt[-_NUM_CONTEXT_TOKENS:])
         self._matcher = StopMatcher(stops)
 
-    def push(self, token: int) -> tuple[str, bool]:
-        """The text that `token` made certain, and whether a stop string was reached, which ends the text."""
-        return self._matcher.push(self._detokenizer.push(token))
+    def push(self, token: int, *, may_stop: bool = True) -> tuple[str, str | None]:
+        """The text that `token` made certain, and the stop string that was reached, which ends the text, if one was.
+
+        A stop string that would be reached where the text may not stop is text like any other.
+        """
+        return self._matcher.push(self._detokenizer.push(token), may_stop=may_stop)
 
     def finish(self) -> str:
         """What was held back, now that nothing follows. Only for text that no stop string ended."""
-        text, stopped = self._matcher.push(self._detokenizer.flush())
-        return text if stopped else text + self._matcher.flush()
+        text, stop = self._matcher.push(self._detokenizer.flush())
+        return text + self._matcher.flush() if stop is None else text

@@ -12,7 +12,7 @@ def decode(tokens: Sequence[int]) -> str:
 def test_a_character_begun_in_the_prompt_comes_out_whole() -> None:
     *begun, last = "🦜".encode()
     stream = TextStream(decode, [*b"a parrot: ", *begun], stops=())
-    assert stream.push(last) == ("🦜", False)
+    assert stream.push(last) == ("🦜", None)
 
 
 def test_a_long_prompt_is_not_decoded_with_every_token() -> None:
