@@ -129,22 +129,26 @@ class EngineLoop:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, request: Request) -> None:
-        """Queue a request.
+    def submit(self, *requests: Request) -> None:
+        """Queue requests, all or none.
 
-        Raises EngineUnavailableError unless the state is "ok", OverloadedError when `max_open` requests are open.
+        Raises EngineUnavailableError unless the state is "ok", OverloadedError when more than `max_open` requests would
+        be open.
         """
         with self._lock:
             self.require_ok()
-            if len(self._open) >= self._max_open:
+            if len(self._open) + len(requests) > self._max_open:
                 raise OverloadedError(
-                    f"{len(self._open)} requests are open, the most this server takes; try again later",
+                    f"{len(self._open)} requests are open, and this server takes {self._max_open}; try again later",
                     retry_after_s=max(1.0, self._mean_request_s),
                 )
-            if request.id in self._open:
-                raise InvalidRequestError(f"a request with the id {request.id!r} is open already")
-            self._open[request.id] = _Progress(request, time.monotonic())
-        self._commands.put(_Add(request))
+            known = [request.id for request in requests if request.id in self._open]
+            if known:
+                raise InvalidRequestError(f"a request with the id {known[0]!r} is open already")
+            now_s = time.monotonic()
+            self._open |= {request.id: _Progress(request, now_s) for request in requests}
+        for request in requests:
+            self._commands.put(_Add(request))
 
     def abort(self, request_id: str) -> None:
         """End a request at the next step; nothing happens if it has ended already."""

@@ -6,6 +6,7 @@ Everything here is immutable, and what crosses to the server holds only ints, fl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Literal, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -224,6 +225,19 @@ class SpeculationStats:
     def none(cls, depth: int) -> "SpeculationStats":
         """Of a request that saw no round."""
         return cls(depth, 0, 0, 0, 0, (0,) * (depth + 1))
+
+    @classmethod
+    def sum(cls, all_stats: Sequence["SpeculationStats"]) -> "SpeculationStats":
+        """Of several requests together, at least one."""
+        histograms = (stats.accepted_histogram for stats in all_stats)
+        return cls(
+            depth=max(stats.depth for stats in all_stats),
+            num_rounds=sum(stats.num_rounds for stats in all_stats),
+            num_drafts=sum(stats.num_drafts for stats in all_stats),
+            num_drafted=sum(stats.num_drafted for stats in all_stats),
+            num_accepted=sum(stats.num_accepted for stats in all_stats),
+            accepted_histogram=tuple(map(sum, zip_longest(*histograms, fillvalue=0))),
+        )
 
     def after(self, record: RoundRecord) -> "SpeculationStats":
         """These sums and one round more."""

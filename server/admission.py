@@ -5,6 +5,7 @@ Knows the model's name and limits. Knows no HTTP but for the 404.
 
 from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Any
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import InvalidRequestError
@@ -22,18 +23,48 @@ def require_name(name: str, model: ServedModel) -> None:
         raise ApiError(HTTPStatus.NOT_FOUND, message, param="model", code="model_not_found")
 
 
+def admit_all(
+    body: SamplingBody, prompts: Sequence[Sequence[int]], *, reply_id: str, settings: Settings, **others: Any
+) -> list[Request]:
+    """The requests that `body` asks for, all candidates for each prompt, prompt after prompt; see `admit`.
+
+    Raises InvalidRequestError also if they are more than are ever open at a time.
+    """
+    num_requests = len(prompts) * body.num_candidates
+    most = settings.max_running + settings.max_waiting
+    if num_requests > most:
+        field = body.candidates_field if body.num_candidates > 1 else body.PROMPT_FIELD
+        raise InvalidRequestError(
+            f"this asks for {num_requests} texts at once, and this server takes {most}; ask for fewer", field=field
+        )
+    names = [reply_id] if num_requests == 1 else [f"{reply_id}-{index}" for index in range(num_requests)]
+    return [
+        admit(
+            body,
+            prompts[index // body.num_candidates],
+            request_id=name,
+            choice=index % body.num_candidates,
+            settings=settings,
+            **others,
+        )
+        for index, name in enumerate(names)
+    ]
+
+
 def admit(
     body: SamplingBody,
     prompt: Sequence[int],
     *,
     request_id: str,
+    choice: int = 0,
     prediction: Sequence[int] = (),
     pool: str | None = None,
     default_max_tokens: int | None,
     model: ServedModel,
     settings: Settings,
 ) -> Request:
-    """The request that `body` asks for, with prompt and prediction as token ids, and the pool of texts to copy from.
+    """The request for one of the choices that `body` asks for, with prompt and prediction as token ids, and the pool of
+    texts to copy from.
 
     A default of None is all the room that the context leaves; a default that exceeds the room is lowered to it.
     Raises InvalidRequestError, or ContextLengthError if prompt and output do not fit the context, which name the
@@ -58,6 +89,12 @@ def admit(
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
         timeout_s=_least(body.timeout_s, settings.request_timeout_s),
+        choice=choice,
+        ignore_eos=bool(body.ignore_eos),
+        stop_token_ids=tuple(body.stop_token_ids),
+        min_tokens=body.min_tokens or 0,
+        num_logprobs=body.num_logprobs,
+        scores_prompt=body.scores_prompt,
     )
     try:
         model.limits.check(request)
@@ -72,10 +109,10 @@ def _speculation(body: SamplingBody, settings: Settings) -> tuple[str, Depth]:
     """Drafter and depth. A request that asks for one of them means to speculate, whatever the server does by default:
     it gets a usable other one."""
     drafter: str = body.drafter or settings.drafter
-    depth = settings.speculative_depth if body.speculative_depth is None else body.speculative_depth
-    if body.drafter is None and body.speculative_depth and drafter == PLAIN:
+    depth = settings.speculative_depth if body.depth is None else body.depth
+    if body.drafter is None and body.depth and drafter == PLAIN:
         drafter = AUTO
-    if body.drafter is not None and body.speculative_depth is None and depth == 0:
+    if body.drafter is not None and body.depth is None and depth == 0:
         depth = AUTO
     return drafter, depth
 

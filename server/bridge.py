@@ -11,16 +11,19 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import EngineUnavailableError
 from mtplx.engine.limits import Limits
 from mtplx.engine.loop import EngineLoop, LoopStatus, Stepper
+from mtplx.engine.text.fill_in import FillIn
 from mtplx.engine.types import Request, SpeculationReport, Update
 from mtplx.kernels.report import KernelReport
 from mtplx.server.metrics import Metrics, Timeline
 from mtplx.server.streams import RequestStream
+from mtplx.server.token_texts import TokenTexts
 from mtplx.server.versions import versions
 
 if TYPE_CHECKING:  # would bring in MLX, which the engine thread loads while the server already answers
@@ -59,6 +62,15 @@ class ServedModel:
     limits: Limits
     way: Literal["rows", "sequential"]
     kernels: KernelReport
+
+    @cached_property
+    def token_texts(self) -> TokenTexts:
+        return TokenTexts(self.loaded.tokenizer)
+
+    @cached_property
+    def fill_in(self) -> FillIn | None:
+        """How to ask for a text between two others, if the model knows that."""
+        return FillIn.of(self.loaded.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -136,22 +148,24 @@ class AsyncEngine:
         assert self.known_model is not None
         return self.known_model
 
-    def submit(self, request: Request, *, cut_off: Callable[[], None]) -> RequestStream:
-        """Queue a request, whose client is cut off if it reads too slowly.
+    def submit(self, requests: Sequence[Request], *, cut_off: Callable[[], None]) -> RequestStream:
+        """Queue the requests of one reply, all or none, whose client is cut off if it reads too slowly.
 
         Raises EngineUnavailableError or OverloadedError.
         """
+        names = [request.id for request in requests]
 
         def give_up() -> None:
             assert self.metrics is not None
             self.metrics.count_slow_reader()
-            logger.warning("request %s: the client reads too slowly, and is cut off", request.id)
+            logger.warning("request %s: the client reads too slowly, and is cut off", names[0])
             cut_off()
 
-        stream = RequestStream(lambda: self._loop.abort(request.id), give_up, self.settings.max_stream_buffer)
-        opened = _Open(stream, Timeline(len(request.prompt), submitted_at_s=time.monotonic()))
-        self._loop.submit(request)
-        self._open[request.id] = opened
+        stream = RequestStream(names, self._loop.abort, give_up, self.settings.max_stream_buffer * len(names))
+        submitted_at_s = time.monotonic()
+        self._loop.submit(*requests)
+        for request in requests:
+            self._open[request.id] = _Open(stream, Timeline(len(request.prompt), submitted_at_s=submitted_at_s))
         return stream
 
     def _load(self) -> Stepper:

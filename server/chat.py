@@ -1,44 +1,20 @@
 """POST /v1/chat/completions: a conversation goes in, the assistant's next message comes out."""
 
-from collections.abc import Sequence
-
 import fastapi
 
 from mtplx.engine.text.tokenizer import ChatMessage
-from mtplx.engine.types import FinishReason
 from mtplx.server.admission import require_name
+from mtplx.server.chat_choices import ChatFormat
 from mtplx.server.dependencies import Engine
 from mtplx.server.parsing import body_schema, read_body
 from mtplx.server.prompts import encode_chat
 from mtplx.server.schemas.chat import ChatBody
 from mtplx.server.schemas.messages import Message
-from mtplx.server.schemas.replies import ChatChoice, ChatChunkChoice, ChatDelta, Choice
-from mtplx.server.schemas.replies import ChatMessage as ReplyMessage
 from mtplx.server.serving import serve
 
 PATH = "/v1/chat/completions"
 
 router = fastapi.APIRouter()
-
-
-class ChatFormat:
-    """A choice is a message; chunks tell its role first and then what is added to it."""
-
-    id_prefix = "chatcmpl"
-    whole_object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
-
-    def whole(self, text: str, reason: FinishReason) -> Choice:
-        return ChatChoice(message=ReplyMessage(content=text), finish_reason=reason)
-
-    def opening(self) -> Sequence[Choice]:
-        return (ChatChunkChoice(delta=ChatDelta(role="assistant", content=""), finish_reason=None),)
-
-    def piece(self, text: str) -> Choice:
-        return ChatChunkChoice(delta=ChatDelta(content=text), finish_reason=None)
-
-    def closing(self, reason: FinishReason) -> Choice:
-        return ChatChunkChoice(delta=ChatDelta(), finish_reason=reason)
 
 
 @router.post(PATH, openapi_extra=body_schema(PATH, ChatBody))
@@ -53,8 +29,8 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
         engine,
         model,
         body,
-        prompt,
-        ChatFormat(),
+        [prompt],
+        ChatFormat(model.token_texts if body.logprobs else None),
         default_max_tokens=None,
     )
 

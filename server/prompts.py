@@ -6,7 +6,7 @@ Knows tokenizer, context and chat messages; knows no request.
 import asyncio
 from collections.abc import Callable, Sequence
 
-from mtplx.engine.errors import ContextLengthError
+from mtplx.engine.errors import ContextLengthError, InvalidRequestError
 from mtplx.engine.text.tokenizer import ChatMessage
 from mtplx.server.bridge import ServedModel
 
@@ -23,6 +23,17 @@ async def encode_text(model: ServedModel, text: str) -> list[int]:
     return await _encode(len(text), encode)
 
 
+async def encode_fill_in(model: ServedModel, beginning: str | Sequence[int], end: str) -> list[int]:
+    """Tokens that ask for the text between two others. Raises InvalidRequestError if the model cannot do it."""
+    fill_in = model.fill_in
+    if fill_in is None:
+        raise InvalidRequestError(
+            "this model has no tokens for filling in the middle; leave the suffix out", field="suffix"
+        )
+    tokens = await _encode_part(model, beginning, "prompt") if isinstance(beginning, str) else beginning
+    return fill_in.prompt(tokens, await _encode_part(model, end, "suffix"))
+
+
 async def encode_chat(model: ServedModel, messages: Sequence[ChatMessage]) -> list[int]:
     """Tokens of the prompt for the assistant's next turn. Raises ContextLengthError likewise, or InvalidRequestError
     if the template objects."""
@@ -37,17 +48,22 @@ async def encode_chat(model: ServedModel, messages: Sequence[ChatMessage]) -> li
 
 async def encode_prediction(model: ServedModel, text: str) -> list[int]:
     """Tokens of text that the output may resemble, none for none. Raises ContextLengthError likewise."""
+    return await _encode_part(model, text, "prediction") if text else []
+
+
+async def _encode_part(model: ServedModel, text: str, field: str) -> list[int]:
+    """Tokens of a text that does not begin the prompt."""
 
     def encode() -> list[int]:
-        _check_fits(model, text, "prediction")
+        _check_fits(model, text, field)
         return model.loaded.tokenizer.encode(text, add_special_tokens=False)
 
-    return await _encode(len(text), encode) if text else []
+    return await _encode(len(text), encode)
 
 
 def _check_fits(model: ServedModel, text: str, field: str) -> None:
     """Refuse without tokenizing what would take long to tokenize and then not fit."""
-    kind = "prediction" if field == "prediction" else "prompt"
+    kind = field if field in ("prediction", "suffix") else "prompt"
     num_tokens, most = model.loaded.tokenizer.fewest_tokens(text), model.limits.context_length
     if num_tokens >= most:
         raise ContextLengthError(

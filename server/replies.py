@@ -7,7 +7,7 @@ a choice: that is the format's affair.
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -15,18 +15,37 @@ from typing import Any, Protocol, TypeVar
 import fastapi
 from starlette.requests import ClientDisconnect
 
-from mtplx.engine.types import Completion, FinishReason
+from mtplx.engine.types import Update
 from mtplx.server.bridge import ServedModel
 from mtplx.server.errors import from_engine
-from mtplx.server.schemas.replies import Choice, Metrics, Reply, SpeculativeDecoding, Usage
+from mtplx.server.reply_plan import ReplyPlan, Texts
+from mtplx.server.schemas.replies import Choice, Reply
 from mtplx.server.sse import EventStream, event
 from mtplx.server.streams import RequestStream
+from mtplx.server.usage import metrics, usage
 
 Result = TypeVar("Result")
 
 
 _SOME_TEXT = "\N{REPLACEMENT CHARACTER} some text"  # that is nowhere else in a chunk
 _SOME_JSON = json.dumps(_SOME_TEXT, ensure_ascii=False).encode()
+
+
+class ChoiceWriter(Protocol):
+    """Words one choice, whole or in chunks."""
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """How many of the tokens worded so far were thoughts."""
+        ...
+
+    def whole(self, updates: Sequence[Update]) -> Choice:
+        """The choice, from all its updates."""
+        ...
+
+    def chunks(self, update: Update) -> Sequence[Choice | str]:
+        """What an update adds. A string stands for a chunk that says that text and nothing else."""
+        ...
 
 
 class ReplyFormat(Protocol):
@@ -36,15 +55,9 @@ class ReplyFormat(Protocol):
     whole_object: str
     chunk_object: str
 
-    def whole(self, text: str, reason: FinishReason) -> Choice: ...
+    def writer(self, index: int) -> ChoiceWriter: ...
 
-    def opening(self) -> Sequence[Choice]:
-        """Choices of the chunks that come before the first text."""
-        ...
-
-    def piece(self, text: str) -> Choice: ...
-
-    def closing(self, reason: FinishReason) -> Choice: ...
+    def text_chunk(self, index: int, text: str) -> Choice: ...
 
 
 @dataclass(frozen=True)
@@ -56,17 +69,19 @@ class ReplyWriter:
     created: int
     model: ServedModel
 
-    def whole(self, text: str, completion: Completion) -> Reply:
-        choice = self.format.whole(text, completion.reason)
-        return self._reply(self.format.whole_object, [choice], usage=Usage.of(completion), metrics=_metrics(completion))
+    def whole(self, texts: Texts) -> Reply:
+        writers = [self.format.writer(index) for index in range(len(texts.told))]
+        choices = [writer.whole(text.updates) for writer, text in zip(writers, texts.told, strict=True)]
+        tokens = usage(texts, sum(writer.num_reasoning_tokens for writer in writers))
+        return self._reply(self.format.whole_object, choices, usage=tokens, metrics=metrics(texts))
 
     def chunk(self, *choices: Choice, **extras: Any) -> Reply:
         return self._reply(self.format.chunk_object, choices, **extras)
 
-    def around_text(self, **extras: Any) -> tuple[bytes, bytes]:
+    def around_text(self, index: int, **extras: Any) -> tuple[bytes, bytes]:
         """What stands before and after the text, a JSON string, in a chunk of it. All these chunks are alike but for
         the text, and to word each anew would take as long as all else about it."""
-        before, after = self.chunk(self.format.piece(_SOME_TEXT), **extras).json_bytes().split(_SOME_JSON)
+        before, after = self.chunk(self.format.text_chunk(index, _SOME_TEXT), **extras).json_bytes().split(_SOME_JSON)
         return before, after
 
     def _reply(self, kind: str, choices: Sequence[Choice], **extras: Any) -> Reply:
@@ -85,18 +100,19 @@ def new_id(reply_format: ReplyFormat) -> str:
     return f"{reply_format.id_prefix}-{secrets.token_hex(12)}"
 
 
-async def whole_reply(request: fastapi.Request, stream: RequestStream, writer: ReplyWriter) -> fastapi.Response:
-    """The reply in one piece. Raises the engine's error if the request failed, ClientDisconnect if the client goes."""
+async def whole_reply(
+    request: fastapi.Request, stream: RequestStream, plan: ReplyPlan, writer: ReplyWriter
+) -> fastapi.Response:
+    """The reply in one piece. Raises the engine's error if a request failed, ClientDisconnect if the client goes."""
     with stream:
-        text, completion = await _while_connected(request, _collect(stream))
-    if completion.error is not None:
-        raise completion.error
-    return fastapi.Response(writer.whole(text, completion).json_bytes(), media_type="application/json")
+        texts = await _while_connected(request, _collect(stream, plan))
+    return fastapi.Response(writer.whole(texts).json_bytes(), media_type="application/json")
 
 
 async def streamed_reply(
     request: fastapi.Request,
     stream: RequestStream,
+    plan: ReplyPlan,
     writer: ReplyWriter,
     *,
     include_usage: bool,
@@ -119,7 +135,7 @@ async def streamed_reply(
             if first.completion is not None and first.completion.error is not None:
                 raise first.completion.error
         until_begun.pop_all()
-    return EventStream(_events(stream, writer, include_usage), stream, keep_alive_s=keep_alive_s)
+    return EventStream(_events(stream, plan, writer, include_usage), stream, keep_alive_s=keep_alive_s)
 
 
 async def _while_connected(request: fastapi.Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -136,13 +152,14 @@ async def _while_connected(request: fastapi.Request, work: Coroutine[Any, Any, R
     return working.result()
 
 
-async def _collect(stream: RequestStream) -> tuple[str, Completion]:
-    text = ""
+async def _collect(stream: RequestStream, plan: ReplyPlan) -> Texts:
+    """All that comes. Raises the engine's error as soon as a request fails."""
+    texts = Texts(plan)
     async for update in stream:
-        text += update.text
-        completion = update.completion
-    assert completion is not None
-    return text, completion
+        if update.completion is not None and update.completion.error is not None:
+            raise update.completion.error
+        texts.add(update)
+    return texts
 
 
 async def _until_disconnect(request: fastapi.Request) -> None:
@@ -150,38 +167,28 @@ async def _until_disconnect(request: fastapi.Request) -> None:
         pass
 
 
-async def _events(stream: RequestStream, writer: ReplyWriter, include_usage: bool) -> AsyncIterator[bytes]:
-    """No chunk is sent before the first text, so that a client's time to the first chunk is that of the first text."""
-    no_usage = {"usage": None} if include_usage else {}
-    opening = writer.format.opening()
-    before, after = writer.around_text(**no_usage)
-    completion = None
+async def _events(
+    stream: RequestStream, plan: ReplyPlan, writer: ReplyWriter, include_usage: bool
+) -> AsyncIterator[bytes]:
+    """Chunks as updates come. The last that has a choice tells the metrics, unless one with the usage follows it."""
+    extras = {"usage": None} if include_usage else {}
+    texts = Texts(plan)
+    writers = [writer.format.writer(index) for index in range(len(plan.requests))]
+    around_text = [writer.around_text(index, **extras) for index in range(len(writers))]
     async for update in stream:
-        completion = update.completion
-        if update.text:
-            for choice in opening:
-                yield event(writer.chunk(choice, **no_usage).json_bytes())
-            opening = ()
-            yield event(before + json.dumps(update.text, ensure_ascii=False).encode() + after)
-    assert completion is not None
-    if completion.error is not None:
-        yield event(json.dumps(from_engine(completion.error).body).encode())
-        return
-    for choice in opening:
-        yield event(writer.chunk(choice, **no_usage).json_bytes())
-    for chunk in _last_chunks(writer, completion, include_usage):
-        yield event(chunk.json_bytes())
-    yield event(b"[DONE]")
-
-
-def _last_chunks(writer: ReplyWriter, completion: Completion, include_usage: bool) -> Iterator[Reply]:
-    closing = writer.format.closing(completion.reason)
+        if update.completion is not None and update.completion.error is not None:
+            yield event(json.dumps(from_engine(update.completion.error).body).encode())
+            return
+        index = texts.add(update)
+        for chunk in writers[index].chunks(update):
+            if isinstance(chunk, str):
+                before, after = around_text[index]
+                yield event(before + json.dumps(chunk, ensure_ascii=False).encode() + after)
+            elif chunk.finish_reason is not None and texts.are_complete and not include_usage:
+                yield event(writer.chunk(chunk, metrics=metrics(texts)).json_bytes())
+            else:
+                yield event(writer.chunk(chunk, **extras).json_bytes())
     if include_usage:
-        yield writer.chunk(closing, usage=None)
-        yield writer.chunk(usage=Usage.of(completion), metrics=_metrics(completion))
-    else:
-        yield writer.chunk(closing, metrics=_metrics(completion))
-
-
-def _metrics(completion: Completion) -> Metrics:
-    return Metrics(speculative_decoding=SpeculativeDecoding.of(completion.speculation))
+        tokens = usage(texts, sum(each.num_reasoning_tokens for each in writers))
+        yield event(writer.chunk(usage=tokens, metrics=metrics(texts)).json_bytes())
+    yield event(b"[DONE]")

@@ -1,8 +1,8 @@
-"""The updates of one request on their way from the engine to whoever writes the reply. Knows no HTTP."""
+"""The updates of one reply on their way from the engine to whoever writes it. Knows no HTTP."""
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -10,13 +10,21 @@ from mtplx.engine.types import Update
 
 
 class RequestStream:
-    """The updates of one request, in order; the last has a completion. Leaving the context early calls `abort`.
+    """The updates of one or several requests, in the order in which they come; the last of each has a completion.
 
-    `give_up` is called, once, when more than `max_buffered` updates wait for a reader that is busy with an earlier
-    one; later ones are dropped. A reader that waits for updates is never behind, however many come at once.
+    Leaving the context calls `abort` with the id of each request that has not ended. `give_up` is called, once, when
+    more than `max_buffered` updates wait for a reader that is busy with an earlier one; later ones are dropped. A
+    reader that waits for updates is never behind, however many come at once.
     """
 
-    def __init__(self, abort: Callable[[], None], give_up: Callable[[], None], max_buffered: int) -> None:
+    def __init__(
+        self,
+        request_ids: Iterable[str],
+        abort: Callable[[str], None],
+        give_up: Callable[[], None],
+        max_buffered: int,
+    ) -> None:
+        self._open = dict.fromkeys(request_ids)  # in order, unlike a set
         self._abort = abort
         self._give_up = give_up
         self._max_buffered = max_buffered
@@ -24,10 +32,10 @@ class RequestStream:
         self._has_updates = asyncio.Event()
         self._reader_is_busy = False
         self._is_given_up = False
-        self._ended = False
 
     def push(self, update: Update) -> None:
-        self._ended = update.completion is not None
+        if update.completion is not None:
+            del self._open[update.request_id]
         if self._is_given_up:
             return
         if self._reader_is_busy and len(self._updates) >= self._max_buffered:
@@ -43,15 +51,13 @@ class RequestStream:
         return self._updates[0]
 
     async def __aiter__(self) -> AsyncIterator[Update]:
-        completion = None
-        while completion is None:
+        while self._open or self._updates:
             self._reader_is_busy = False
             update = await self.first()
             self._reader_is_busy = True
             self._updates.popleft()
             if not self._updates:
                 self._has_updates.clear()
-            completion = update.completion
             yield update
 
     def __enter__(self) -> Self:
@@ -60,5 +66,5 @@ class RequestStream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._ended:
-            self._abort()
+        for request_id in self._open:
+            self._abort(request_id)

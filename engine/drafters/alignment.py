@@ -73,3 +73,12 @@ class Alignment:
                 break
             length += 1
         return length
+
+
+def num_foreseen(prediction: Sequence[int], output: Sequence[int]) -> int:
+    """How many tokens of `output` the prediction had at the place where they came; no more than it has tokens."""
+    alignment, count = Alignment(prediction), 0
+    for token in output:
+        count += alignment.following(1) == (token,)
+        alignment.append(token)
+    return min(count, len(prediction))

@@ -9,23 +9,22 @@ from mtplx.server.schemas.fields import PositiveInt, ShortMap, invalid
 from mtplx.server.schemas.messages import Message
 from mtplx.server.schemas.sampling import SamplingBody
 
+MAX_TOP_LOGPROBS = 20  # as OpenAI has it
+
 
 class ChatBody(SamplingBody):
     """The body of POST /v1/chat/completions."""
 
     UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        **SamplingBody.UNSUPPORTED,
         "audio": (),
         "function_call": ("none", "auto"),
         "functions": ([],),
-        "logprobs": (False,),
         "modalities": (["text"],),
         "moderation": (),
         "reasoning_effort": (),
         "response_format": ({"type": "text"},),
         "tool_choice": ("none", "auto"),
         "tools": ([],),
-        "top_logprobs": (0,),
         "verbosity": ("medium",),
         "web_search_options": (),
     }
@@ -33,6 +32,8 @@ class ChatBody(SamplingBody):
 
     messages: Annotated[list[Message], FailFast()] = Field(min_length=1)
     max_completion_tokens: PositiveInt | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     # Accepted: these change nothing here.
     metadata: ShortMap | None = None
     parallel_tool_calls: bool | None = None
@@ -49,6 +50,16 @@ class ChatBody(SamplingBody):
         if len(limits) > 1:
             raise invalid("differs from max_completion_tokens; give one of them", at=".max_tokens")
         return self
+
+    @model_validator(mode="after")
+    def _asks_for_logprobs(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise invalid("is allowed only when logprobs is true", at=".top_logprobs")
+        return self
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
 
     @property
     def output_limit_field(self) -> str:

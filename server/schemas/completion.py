@@ -1,43 +1,82 @@
 """The body of POST /v1/completions."""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, Self
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, model_validator
 
-from mtplx.server.schemas.fields import END_OF_INTEGERS, invalid
-from mtplx.server.schemas.sampling import SamplingBody
+from mtplx.server.schemas.fields import END_OF_INTEGERS, Natural, invalid
+from mtplx.server.schemas.sampling import MAX_CHOICES, SamplingBody
+
+MAX_LOGPROBS = 5  # as OpenAI has it
+MAX_PROMPTS = 2048
 
 
-def _read_prompt(value: object) -> str | list[int]:
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str | list):
-        value = value[0]
+def _read_prompts(value: object) -> list[str | list[int]]:
+    """One prompt or a list of them, each a text or token ids."""
+    if isinstance(value, str):
+        prompts: list[object] = [value]
+    elif not isinstance(value, list):
+        raise invalid("must be a string, a list of token ids, or a list of such prompts", "invalid_type")
+    else:
+        prompts = value if value and isinstance(value[0], str | list) else [value]
+    if len(prompts) > MAX_PROMPTS:
+        raise invalid(f"at most {MAX_PROMPTS} prompts are allowed in a request")
+    if len(prompts) == 1:
+        return [_read_prompt(prompts[0])]
+    return [_read_prompt(prompt, f"[{index}]") for index, prompt in enumerate(prompts)]
+
+
+def _read_prompt(value: object, at: str = "") -> str | list[int]:
     if not isinstance(value, str | list):
-        raise invalid("must be a string or a list of token ids", "invalid_type")
+        raise invalid("must be a string or a list of token ids", "invalid_type", at=at)
     if not value:
-        raise invalid("must not be empty")
+        raise invalid("must not be empty", at=at)
     if isinstance(value, str):
         return value
-    kinds = set(map(type, value))
-    if kinds & {str, list}:
-        raise invalid("only one prompt in a request is supported", "unsupported_value")
-    if kinds != {int}:
-        raise invalid("must be a string or a list of token ids", "invalid_type")
+    if set(map(type, value)) != {int}:
+        raise invalid("must be a string or a list of token ids", "invalid_type", at=at)
     if min(value) < 0 or max(value) >= END_OF_INTEGERS:
-        raise invalid("a token id is out of range")
+        raise invalid("a token id is out of range", at=at)
     return value
 
 
 class CompletionBody(SamplingBody):
     """The body of POST /v1/completions."""
 
-    UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
-        **SamplingBody.UNSUPPORTED,
-        "best_of": (1,),
-        "echo": (False,),
-        "logprobs": (),
-        "suffix": ("",),
-    }
     PROMPT_FIELD = "prompt"
 
-    prompt: Annotated[str | list[int], BeforeValidator(_read_prompt)]
+    prompt: Annotated[list[str | list[int]], BeforeValidator(_read_prompts)]
+    max_tokens: Natural | None = None
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    suffix: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.best_of is not None and self.best_of < self.num_choices:
+            raise invalid(f"must be at least n, which is {self.num_choices}", at=".best_of")
+        if self.stream and self.num_candidates > self.num_choices:
+            raise invalid("the best of several texts cannot be streamed; let it equal n", at=".best_of")
+        if self.max_tokens == 0 and not self.echo:
+            raise invalid("must be at least 1, unless echo asks for the prompt to be given back", at=".max_tokens")
+        if self.suffix and self.echo:
+            raise invalid("cannot be given back in one piece with a suffix; leave one of them out", at=".echo")
+        return self
+
+    @property
+    def num_candidates(self) -> int:
+        return self.best_of or self.num_choices
+
+    @property
+    def candidates_field(self) -> str:
+        return "n" if self.best_of is None else "best_of"
+
+    @property
+    def num_logprobs(self) -> int | None:
+        # The best of several is the likeliest, for which all are scored.
+        return 0 if self.logprobs is None and self.num_candidates > self.num_choices else self.logprobs
+
+    @property
+    def scores_prompt(self) -> bool:
+        return bool(self.echo and (self.logprobs is not None or self.max_tokens == 0))

@@ -3,11 +3,13 @@
 Knows shapes and what fills them; knows no HTTP and no stream.
 """
 
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 
-from pydantic import BaseModel, SerializeAsAny, model_serializer
+from pydantic import BaseModel, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer
 
-from mtplx.engine.types import Completion, FinishReason, SpeculationStats
+from mtplx.engine.types import FinishReason, SpeculationStats
+
+ChoiceEnd: TypeAlias = FinishReason | Literal["tool_calls"]
 
 
 class PromptTokensDetails(BaseModel):
@@ -30,18 +32,6 @@ class Usage(BaseModel):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
-
-    @classmethod
-    def of(cls, completion: Completion) -> Self:
-        return cls(
-            prompt_tokens=completion.num_prompt_tokens,
-            completion_tokens=completion.num_output_tokens,
-            total_tokens=completion.num_prompt_tokens + completion.num_output_tokens,
-            prompt_tokens_details=PromptTokensDetails(cached_tokens=completion.num_cached_tokens, audio_tokens=0),
-            completion_tokens_details=CompletionTokensDetails(
-                reasoning_tokens=0, audio_tokens=0, accepted_prediction_tokens=0, rejected_prediction_tokens=0
-            ),
-        )
 
 
 class SpeculativeDecoding(BaseModel):
@@ -78,13 +68,53 @@ class Metrics(BaseModel):
 
 
 class Choice(BaseModel):
-    index: Literal[0] = 0
-    logprobs: None = None
-    finish_reason: FinishReason | None
+    """One choice, whole or a chunk of it. `stop_reason`, as vLLM has it, is left out but where a request's own stop
+    token or stop string ended the text."""
+
+    index: int = 0
+    finish_reason: ChoiceEnd | None
+    stop_reason: int | str | None = None
+
+    @model_serializer(mode="wrap")
+    def _said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        fields: dict[str, object] = serialize(self)
+        if self.stop_reason is None:
+            del fields["stop_reason"]
+        return fields
+
+
+class TextLogprobs(BaseModel):
+    """Of each token: its text, its log probability, those of the likeliest tokens, and where in the text it begins.
+
+    Nothing comes before the first token of an echoed prompt, which therefore has no probability.
+    """
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
 
 
 class TextChoice(Choice):
     text: str
+    logprobs: TextLogprobs | None = None
+
+
+class TokenLogprob(BaseModel):
+    """A token and its log probability. `bytes` is None for a token that stands for no text."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChosenTokenLogprob(TokenLogprob):
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(BaseModel):
+    content: list[ChosenTokenLogprob]
+    refusal: None = None
 
 
 class ChatMessage(BaseModel):
@@ -96,6 +126,7 @@ class ChatMessage(BaseModel):
 
 class ChatChoice(Choice):
     message: ChatMessage
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatDelta(BaseModel):
@@ -111,6 +142,7 @@ class ChatDelta(BaseModel):
 
 class ChatChunkChoice(Choice):
     delta: ChatDelta
+    logprobs: ChatLogprobs | None = None
 
 
 class Reply(BaseModel):

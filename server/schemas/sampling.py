@@ -12,13 +12,19 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from mtplx.configs.settings import AcceptanceName, DrafterName
+from mtplx.engine.types import Depth
 from mtplx.server.excerpts import excerpt
-from mtplx.server.schemas.fields import END_OF_INTEGERS, Body, PositiveInt, invalid, refuse_unknown
+from mtplx.server.schemas.fields import END_OF_INTEGERS, Body, Natural, PositiveInt, invalid, refuse_unknown
 from mtplx.server.schemas.messages import read_part
 
+MAX_CHOICES = 128  # as OpenAI has it
 MAX_STOPS = 4
+MAX_STOP_CHARS = 1024
+MAX_BIASES = 1024  # as vLLM has it; OpenAI takes 300
+MAX_STOP_TOKENS = 128
 MAX_SALT_CHARS = 256
 
+TokenId: TypeAlias = Natural
 Priority: TypeAlias = Annotated[int, Field(gt=-END_OF_INTEGERS, lt=END_OF_INTEGERS)]
 
 
@@ -30,12 +36,16 @@ def _read_stops(value: object) -> list[str]:
         raise invalid(f"at most {MAX_STOPS} stop strings are allowed")
     if not all(stops):
         raise invalid("must not be empty")
+    if any(len(stop) > MAX_STOP_CHARS for stop in stops):
+        raise invalid(f"a stop string may have at most {MAX_STOP_CHARS} characters")
     return stops
 
 
 def _read_bias(value: object) -> dict[int, float]:
     if not isinstance(value, Mapping | None):
         raise invalid("must be an object that maps token ids to numbers", "invalid_type")
+    if value is not None and len(value) > MAX_BIASES:
+        raise invalid(f"at most {MAX_BIASES} tokens can have a bias")
     bias = {}
     for token, amount in (value or {}).items():
         if not (token.isascii() and token.isdecimal() and len(token) < len(str(END_OF_INTEGERS))):
@@ -80,13 +90,19 @@ class StreamOptions(Body):
 class SamplingBody(Body):
     """The fields that both endpoints share. None stands for the default."""
 
-    UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {"n": (1,)}
+    UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     PROMPT_FIELD: ClassVar[str]
 
     model: str
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: PositiveInt | None = None
+    min_tokens: Natural | None = Field(None, description="Tokens before which the text does not end, as vLLM has it.")
+    ignore_eos: bool | None = Field(None, description="Whether to go on past the end of the text, as vLLM has it.")
+    stop_token_ids: Annotated[list[TokenId], BeforeValidator(lambda value: value or [])] = Field(
+        default_factory=list, max_length=MAX_STOP_TOKENS, description="More tokens that end the text, as vLLM has it."
+    )
     temperature: float | None = None
     top_p: float | None = None
     top_k: Annotated[int, Field(ge=-1, lt=END_OF_INTEGERS)] | None = None
@@ -101,6 +117,9 @@ class SamplingBody(Body):
         None,
         description="Tokens to draft a round; 0 decodes plainly, auto chooses by measured gain. With a depth and no "
         "drafter, the server's own drafter drafts, or auto if its own is none.",
+    )
+    num_draft_tokens: Annotated[int, Field(ge=0, lt=END_OF_INTEGERS)] | None = Field(
+        None, description="The same, as mlx-lm calls it."
     )
     drafter: DrafterName | None = Field(
         None,
@@ -134,6 +153,42 @@ class SamplingBody(Body):
         if self.stream_options is not None and not self.stream:
             raise invalid("is allowed only when stream is true", at=".stream_options")
         return self
+
+    @model_validator(mode="after")
+    def _names_one_depth(self) -> Self:
+        if len({self.speculative_depth, self.num_draft_tokens} - {None}) > 1:
+            raise invalid("differs from speculative_depth; give one of them", at=".num_draft_tokens")
+        return self
+
+    @property
+    def depth(self) -> Depth | None:
+        """Tokens to draft a round, if the body says so."""
+        return self.num_draft_tokens if self.speculative_depth is None else self.speculative_depth
+
+    @property
+    def num_choices(self) -> int:
+        """Choices to be told for each prompt."""
+        return self.n or 1
+
+    @property
+    def num_candidates(self) -> int:
+        """Texts to be written for each prompt, of which the best are told."""
+        return self.num_choices
+
+    @property
+    def candidates_field(self) -> str:
+        """Which field says how many that are."""
+        return "n"
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """How many of the likeliest tokens to score beside each token of the output, None to score none."""
+        return None
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether to score the prompt's tokens too."""
+        return False
 
     @property
     def include_usage(self) -> bool:

@@ -16,9 +16,10 @@ class Told:
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def stream(self, max_buffered: int = 2) -> RequestStream:
+    def stream(self, *request_ids: str, max_buffered: int = 2) -> RequestStream:
         return RequestStream(
-            abort=lambda: self.calls.append("abort"),
+            request_ids or ("r",),
+            abort=lambda request_id: self.calls.append(f"abort {request_id}"),
             give_up=lambda: self.calls.append("give up"),
             max_buffered=max_buffered,
         )
@@ -90,7 +91,7 @@ def test_leaving_early_aborts_and_leaving_after_the_end_does_not() -> None:
         pass
     with told.stream() as stream:
         stream.push(END)
-    assert told.calls == ["abort"]
+    assert told.calls == ["abort r"]
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:

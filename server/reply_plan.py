@@ -1,0 +1,85 @@
+"""Which requests of the engine make up one reply, and which of their texts it tells.
+
+Knows requests and their updates; knows no words and no HTTP.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mtplx.engine.types import Completion, Request, Update
+
+
+@dataclass(frozen=True)
+class ReplyPlan:
+    """`num_candidates` requests for each prompt, prompt after prompt, of which the best `num_choices` are told."""
+
+    requests: Sequence[Request]
+    num_candidates: int = 1
+    num_choices: int = 1
+
+    def prompt_of(self, choice: int) -> Request:
+        """A request for the prompt that a choice, counted over all prompts, belongs to."""
+        return self.requests[choice // self.num_choices * self.num_candidates]
+
+
+@dataclass(frozen=True)
+class Text:
+    """All that came of one request."""
+
+    request: Request
+    updates: list[Update] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for update in self.updates for token in update.token_ids]
+
+    @property
+    def completion(self) -> Completion | None:
+        return self.updates[-1].completion if self.updates else None
+
+    @property
+    def mean_logprob(self) -> float:
+        """What the best of several texts has most of; an empty text has 0, the most there is."""
+        logprobs = [score.logprob for update in self.updates for score in update.scores]
+        return sum(logprobs) / len(logprobs) if logprobs else 0.0
+
+
+class Texts:
+    """What has come of the requests of a plan."""
+
+    def __init__(self, plan: ReplyPlan) -> None:
+        self._plan = plan
+        self._texts = {request.id: Text(request) for request in plan.requests}
+        self._indices = {request.id: index for index, request in enumerate(plan.requests)}
+
+    def add(self, update: Update) -> int:
+        """Note the update; the index of its request."""
+        self._texts[update.request_id].updates.append(update)
+        return self._indices[update.request_id]
+
+    @property
+    def by_prompt(self) -> list[list[Text]]:
+        groups: defaultdict[int, list[Text]] = defaultdict(list)
+        for index, text in enumerate(self._texts.values()):
+            groups[index // self._plan.num_candidates].append(text)
+        return list(groups.values())
+
+    @property
+    def told(self) -> list[Text]:
+        """The choices: of each prompt's texts the likeliest, or all in order where all are told."""
+        chosen = []
+        for texts in self.by_prompt:
+            if self._plan.num_choices < self._plan.num_candidates:
+                texts = sorted(texts, key=lambda text: -text.mean_logprob)[: self._plan.num_choices]
+            chosen += texts
+        return chosen
+
+    @property
+    def completions(self) -> list[Completion]:
+        """The ends that have come."""
+        return [end for text in self._texts.values() if (end := text.completion) is not None]
+
+    @property
+    def are_complete(self) -> bool:
+        return len(self.completions) == len(self._texts)
