@@ -1,7 +1,7 @@
 # Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native serve test check sanitize bench bench-bars bench-kernels bench-serve soak clean
+.PHONY: help setup native serve test test-clients check sanitize bench bench-bars bench-kernels bench-serve soak clean
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
@@ -28,6 +28,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/setup-$(EXTRAS)
 NATIVE_STAMP := $(VENV)/native
+CLIENTS := tests/clients
+CLIENTS_VENV := .venv-clients
+CLIENTS_STAMP := $(CLIENTS_VENV)/setup
 BUILD_NATIVE := $(BIN)/python setup.py -q build_ext --inplace
 
 help:  ## Say what can be done
@@ -64,6 +67,18 @@ test: setup  ## Run all tests, the fast ones first
 	slow=0; $(BIN)/python -m pytest -m slow $(ARGS) || slow=$$?; \
 	case $$fast$$slow in 00|05|50) ;; *) exit 1 ;; esac
 
+# In an environment of their own, for they want many packages. What warns there is theirs to mend.
+test-clients: setup $(CLIENTS_STAMP)  ## Test with clients that others wrote, in .venv-clients; needs npm for the one for node
+	@$(CLIENTS_VENV)/bin/python -m pytest tests/clients -W ignore $(ARGS)
+
+$(CLIENTS_STAMP): $(CLIENTS)/requirements.txt $(CLIENTS)/package.json
+	@echo "Setting up $(CLIENTS_VENV), which takes a minute or two"
+	@"$(PYTHON)" -m venv $(CLIENTS_VENV)
+	@$(CLIENTS_VENV)/bin/python -m pip --disable-pip-version-check -qq install -r $(CLIENTS)/requirements.txt
+	@if command -v npm >/dev/null; then cd $(CLIENTS) && npm install --silent --no-package-lock --no-audit --no-fund; \
+	else echo "There is no npm: the AI SDK for node will not be tested"; fi
+	@touch $@
+
 check: setup  ## Lint, check format, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -98,6 +113,7 @@ SECONDS := 1200
 soak: setup  ## Let clients come and go for SECONDS (1200), then see whether all adds up; JSON=path writes rows
 	@JSON="$(JSON)" $(BIN)/python -m tests.bench.soak $(SECONDS)
 
-clean:  ## Remove .venv and all that was built
-	rm -rf $(VENV) kernels/*.so build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean:  ## Remove .venv, .venv-clients and all that was built
+	rm -rf $(VENV) $(CLIENTS_VENV) $(CLIENTS)/node_modules kernels/*.so build dist *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -62,6 +62,21 @@ def test_the_streaming_helper_of_the_client_works(api: openai.OpenAI) -> None:
     assert completion.choices[0].message.content == text[: text.index(text[9:12])]
 
 
+def test_the_raw_response_has_headers_and_the_same_reply(api: openai.OpenAI) -> None:
+    fields = {"model": MODEL, "messages": HELLO, "max_tokens": 20, "seed": 1}
+    raw = api.chat.completions.with_raw_response.create(**fields)
+    whole = api.chat.completions.create(**fields)
+    assert raw.parse().choices == whole.choices
+    assert raw.headers["x-request-id"] == raw.request_id == raw.parse()._request_id != whole._request_id
+
+
+def test_the_raw_response_of_a_stream_is_read_line_by_line(api: openai.OpenAI) -> None:
+    streaming = api.completions.with_streaming_response
+    with streaming.create(model=MODEL, prompt="abc", max_tokens=3, stream=True) as raw:
+        assert raw.headers["content-type"].startswith("text/event-stream")
+        assert [line for line in raw.iter_lines() if line][-1] == "data: [DONE]"
+
+
 def test_own_fields_go_in_the_extra_body(api: openai.OpenAI) -> None:
     extra = {"speculative_depth": 2, "drafter": "ngram", "top_k": 5, "min_p": 0.1, "repetition_penalty": 1.1}
     reply = api.completions.create(model=MODEL, prompt="abc", extra_body=extra)
