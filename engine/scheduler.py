@@ -179,8 +179,10 @@ class Scheduler:
     def _admit(self) -> list[Update]:
         """Let waiting requests run while there is room; the ends of those that could not even begin."""
         failures = []
-        while len(self._waiting) and len(self._running) < self._limits.max_running:
-            waiting = self._waiting.first()
+        while len(self._running) < self._limits.max_running:
+            waiting = next((each for each in self._waiting if not self._is_about_to_be_known(each.request)), None)
+            if waiting is None:
+                break
             needed = self._memory.needed_by(waiting.request)
             if self._running and self._reserved_bytes + needed > self._memory.max_bytes:
                 break
@@ -194,6 +196,15 @@ class Scheduler:
                 queue_time_s = time.monotonic() - waiting.since_s
                 self._running.append(_Running(sequence, waiting.since_s, queue_time_s, needed, num_cached))
         return failures
+
+    def _is_about_to_be_known(self, request: Request) -> bool:
+        """Whether the same prompt is just being forwarded, whose rows the request will be lent if it waits for them."""
+        return bool(self._prefixes.budget_bytes) and any(
+            running.sequence.num_to_prefill
+            and running.request.prompt == request.prompt
+            and running.request.cache_salt == request.cache_salt
+            for running in self._running
+        )
 
     def _end_scored(self) -> list[Update]:
         """The ends of those that wanted their prompt scored and nothing more, and have it."""

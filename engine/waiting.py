@@ -42,8 +42,5 @@ class WaitingLine:
         entry = Waiting(request, time.monotonic())
         insort(self._entries, entry, key=lambda each: (each.request.priority, each.since_s))
 
-    def first(self) -> Waiting:
-        return self._entries[0]
-
     def remove(self, entry: Waiting) -> None:
         self._entries.remove(entry)

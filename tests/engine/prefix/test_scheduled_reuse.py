@@ -71,3 +71,21 @@ def test_tenants_do_not_share_rows(models: TinyModels) -> None:
     scheduler = scheduler_of(models, "llama")
     for salt, num_known in (("one", 0), ("other", 0), ("one", len(PROMPTS[0]) - 1)):
         assert answer(scheduler, request(PROMPTS[0], cache_salt=salt))["a"][1].num_cached_tokens == num_known
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_prompt_asked_several_times_at_once_is_forwarded_once(models: TinyModels, kind: str) -> None:
+    scheduler = scheduler_of(models, kind)
+    answers = answer(scheduler, *(request(PROMPTS[0], name) for name in "abc"), request(PROMPTS[1], "other"))
+    known = [answers[name][1].num_cached_tokens for name in "abc"]
+    assert known == [0, len(PROMPTS[0]) - 1, len(PROMPTS[0]) - 1]
+    assert answers["a"][0] == answers["b"][0] == answers["c"][0]
+
+
+def test_nobody_waits_for_rows_of_another_tenant_or_that_will_not_be_kept(models: TinyModels) -> None:
+    for budget_bytes, salts in ((1 << 30, ("x", "y")), (0, ("x", "x"))):
+        scheduler = scheduler_of(models, "llama", budget_bytes)
+        for name, salt in zip("ab", salts, strict=True):
+            scheduler.add(request(PROMPTS[0], name, cache_salt=salt))
+        scheduler.step()
+        assert scheduler.load.num_running == 2
