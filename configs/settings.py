@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-DrafterName = Literal["auto", "ngram", "self", "model", "none"]
+DrafterName = Literal["auto", "ngram", "self", "model", "grammar", "none"]
 AcceptanceName = Literal["rejection", "block", "coupled"]
 Activations = Literal["float32", "int8"]
 LogLevel = Literal["debug", "info", "warning", "error"]

@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from mtplx.engine.drafters.base import Drafter
 from mtplx.engine.drafters.fitted import FittedTarget, check_same_tokens
+from mtplx.engine.drafters.forced import ForcedDrafter
 from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.ngram import NgramDrafter
 from mtplx.engine.drafters.self_draft import NoSelfDrafterError, self_drafter
@@ -19,6 +20,7 @@ from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.models.loading import load_model
 from mtplx.engine.models.running import make_target
 from mtplx.engine.speculative import Speculator
+from mtplx.engine.types import FORCED
 from mtplx.kernels.preparing import speed_up
 from mtplx.kernels.report import KernelReport
 
@@ -78,7 +80,7 @@ def make_speculator(
     draft for the model.
     """
     target = make_target(loaded.model)
-    drafters: dict[str, Drafter] = {"ngram": NgramDrafter(ngram_pool_tokens)}
+    drafters: dict[str, Drafter] = {FORCED: ForcedDrafter(), "ngram": NgramDrafter(ngram_pool_tokens)}
     if draft is not None:
         drafters["model"] = _model_drafter(loaded, draft)
     try:

@@ -4,7 +4,8 @@ What is learnt: what rounds cost (`costs`), and how far drafts survive (`surviva
 drafter was and by position; over all sequences, and in each. A draft that costs nothing to make is learnt from without
 verifying it, for the text goes on and agrees with it or not: that is how a sequence that is decoded plainly finds out
 that copying would pay. A drafter that costs time is tried now and then, ever more rarely while that is in vain, and as
-long as all such trials together take no more than a hundredth of the time.
+long as all such trials together take no more than a hundredth of the time. What a grammar forces is drafted whenever
+there is any, whoever drafts otherwise: nothing is to be learnt of that.
 
 The choice knows past rounds and how confident drafters are, never the outcome that it decides on. Knows no model, no
 clock, no array: times are handed in.
@@ -20,7 +21,7 @@ from mtplx.engine.depth import Option, choose, depth_options, share_rows
 from mtplx.engine.drafters.base import MAX_CONFIDENCE
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.survival import SurvivalRecord, pooled_survival, survival
-from mtplx.engine.types import AUTO, PLAIN, RoundRecord, SpeculationReport
+from mtplx.engine.types import AUTO, FORCED, PLAIN, RoundRecord, SpeculationReport
 
 COPYING = "ngram"  # the drafter that copies: its drafts cost next to nothing, and without confidence there are none
 
@@ -114,7 +115,8 @@ class Planner:
     """Plans rounds of all sequences of an engine. `drafters` are those that there are, best guess first."""
 
     def __init__(self, drafters: tuple[str, ...]) -> None:
-        self._drafters = drafters
+        self._drafters = tuple(drafter for drafter in drafters if drafter != FORCED)
+        self._can_force = FORCED in drafters
         self._memories: WeakKeyDictionary[DecodedSequence, _Memory] = WeakKeyDictionary()
         self._usual: defaultdict[tuple[str, bool, int], SurvivalRecord] = defaultdict(_usual_record)
         self._costs: dict[tuple[bool, int], Costs] = {}
@@ -130,15 +132,19 @@ class Planner:
         wanted = sequence.request.drafter
         if sequence.max_depth <= 0:
             return ()
-        return tuple(drafter for drafter in self._drafters if wanted in (AUTO, drafter))
+        forcing = (FORCED,) if self._can_force and sequence.request.grammar is not None else ()
+        return (*forcing, *(drafter for drafter in self._drafters if wanted in (AUTO, drafter)))
 
     # ---- before the round ---------------------------------------------------------------------------------------
 
     def plan(self, sequence: DecodedSequence, confidences: Mapping[str, int]) -> Plan:
         """The next round, given how confident each of the sequence's `candidates` is of a draft."""
         memory = self._memories.setdefault(sequence, _Memory())
-        memory.confidences = confidences
         longest, request = sequence.max_depth, sequence.request
+        if confidences.get(FORCED):
+            return Plan(FORCED, longest, {FORCED: longest})
+        confidences = _unforced(confidences)
+        memory.confidences = confidences
         if not confidences:
             return Plan()
         self._longest = max(self._longest, longest)
@@ -155,18 +161,18 @@ class Planner:
         """The next round of several sequences in one forward of at most so many rows; arguments as for `plan`.
 
         A row costs the same whose ever it is: the likeliest draft tokens of all sequences get theirs, as long as they
-        pay. Drafts of a depth that the request fixes come first; others only if they cost nothing to make, for all
-        would wait for them.
+        pay. What a grammar forces and drafts of a depth that the request fixes come first; others only if they cost
+        nothing to make, for all would wait for them.
         """
         drafters, fixed, shares = [], [], []
         for sequence, known in zip(sequences, confidences, strict=True):
             memory = self._memories.setdefault(sequence, _Memory())
-            memory.confidences, memory.token_s, memory.trying, memory.trial_rounds = known, 0.0, None, 0
+            memory.confidences, memory.token_s, memory.trying, memory.trial_rounds = _unforced(known), 0.0, None, 0
             self._longest = max(self._longest, sequence.max_depth)
-            is_fixed = sequence.request.drafter in known and not sequence.request.auto_depth
-            drafters.append(sequence.request.drafter if is_fixed else COPYING)
-            fixed.append(sequence.max_depth if is_fixed else 0)
-            can_copy = not is_fixed and known.get(COPYING)
+            drafter, depth = _given(sequence, known)
+            drafters.append(drafter)
+            fixed.append(depth)
+            can_copy = not depth and known.get(COPYING)
             shares.append(self._shares(sequence, memory, COPYING) if can_copy else [])
         num_free = max((len(each) for each in shares), default=0)
         curve = self._shared.curve(most_rows) if num_free and self._shared.measured else ()
@@ -174,7 +180,7 @@ class Planner:
         plans = []
         for sequence, known, drafter, *depths in zip(sequences, confidences, drafters, fixed, chosen, strict=True):
             depth = sum(depths)
-            asks = {COPYING: sequence.max_depth} if known.get(COPYING) else {}
+            asks = {COPYING: sequence.max_depth} if known.get(COPYING) and drafter != FORCED else {}
             plans.append(Plan(drafter, depth, {drafter: depth, **asks}) if depth else Plan(asks=asks))
         return plans
 
@@ -268,6 +274,8 @@ class Planner:
         self, sequence: DecodedSequence, drafter: str, tokens: tuple[int, ...], *, num_asked: int, seconds: float
     ) -> None:
         """A drafter proposed `tokens` to follow the text, in this time, for it was asked for `num_asked` of them."""
+        if drafter == FORCED:
+            return
         memory, costs = self._memories[sequence], self._costs_of(sequence)
         use, place = memory.uses[drafter], len(sequence.tokens)
         num_behind = place - use.place
@@ -302,7 +310,7 @@ class Planner:
         memory, costs = self._memories.setdefault(sequence, _Memory()), self._costs_of(sequence)
         memory.num_rounds += 1
         memory.proposals = {key: each for key, each in memory.proposals.items() if each.meet(sequence.tokens)}
-        if not memory.token_s or self._is_shared:  # what others cost is no trial's fault
+        if record.drafter == FORCED or not memory.token_s or self._is_shared:  # what others cost is no trial's fault
             return
         elapsed_s = record.draft_s + record.verify_s
         self._saved_s += _TRIAL_SHARE * elapsed_s
@@ -348,6 +356,20 @@ class Planner:
             self._costs[kind] = self._latest.similar()
         self._latest = self._costs[kind]
         return self._latest
+
+
+def _unforced(confidences: Mapping[str, int]) -> Mapping[str, int]:
+    return {drafter: confidence for drafter, confidence in confidences.items() if drafter != FORCED}
+
+
+def _given(sequence: DecodedSequence, confidences: Mapping[str, int]) -> tuple[str, int]:
+    """Who drafts beside others, and how many tokens, if that needs no choice; else the drafter that copies, and 0."""
+    request, longest = sequence.request, sequence.max_depth
+    if forced := confidences.get(FORCED):
+        return FORCED, min(forced, longest) if request.auto_depth else longest
+    if request.drafter in _unforced(confidences) and not request.auto_depth:
+        return request.drafter, longest
+    return COPYING, 0
 
 
 def _remaining(sequence: DecodedSequence) -> int:

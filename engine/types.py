@@ -22,6 +22,7 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 Acceptance = Literal["rejection", "block", "coupled"]
 
 PLAIN = "none"  # the drafter's name that asks for no drafts
+FORCED = "grammar"  # the drafter of tokens that a request's grammar forces
 AUTO: Literal["auto"] = "auto"  # the one that leaves it to the engine who drafts
 
 Depth: TypeAlias = int | Literal["auto"]
@@ -84,6 +85,10 @@ class Grammar(Protocol):
 
     def allowed(self) -> npt.NDArray[np.bool_]:
         """[V]; at least one is True, the end-of-text tokens where the text may end."""
+        ...
+
+    def forced(self) -> tuple[int, ...]:
+        """The tokens that will most likely follow, for the text that they spell must; none where that is unknown."""
         ...
 
     def after(self, token: int) -> Self:

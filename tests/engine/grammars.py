@@ -18,5 +18,13 @@ class Automaton:
     def allowed(self) -> npt.NDArray[np.bool_]:
         return np.isin(np.arange(self.vocab_size), list(self.edges[self.state]))
 
+    def forced(self) -> tuple[int, ...]:
+        tokens: tuple[int, ...] = ()
+        state = self.state
+        while len(self.edges[state]) == 1 and len(tokens) < 8:
+            [(token, state)] = self.edges[state].items()
+            tokens += (token,)
+        return tokens
+
     def after(self, token: int) -> "Automaton":
         return replace(self, state=self.edges[self.state][token])

@@ -80,7 +80,7 @@ def test_text_goes_on_beyond_the_draft_models_context(folder: Path, target: Load
 
 def test_without_a_draft_model_there_is_no_such_drafter(target: LoadedModel) -> None:
     assert load_draft_model(None, STOCK) is None
-    assert set(make_speculator(target).drafters) == {"ngram", "self"}
+    assert set(make_speculator(target).drafters) == {"grammar", "ngram", "self"}
 
 
 def test_the_two_models_may_be_files_of_different_formats(folder: Path, target: LoadedModel) -> None:

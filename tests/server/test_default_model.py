@@ -29,7 +29,7 @@ def test_it_is_served_with_both_drafters(client: Client) -> None:
         "quantization": "4-bit layers, 8-bit embedding and head",
         "max_model_len": 8192,
         "runs_by": "rows",
-        "drafters": ["ngram", "self"],
+        "drafters": ["grammar", "ngram", "self"],
     }
 
 

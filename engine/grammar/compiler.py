@@ -1,0 +1,110 @@
+"""From what a request asks its output to keep to, to a Grammar over a model's tokens.
+
+Knows llguidance's notations and how much of a grammar is too much. What it makes of hostile ones is bounded: they are
+refused here, or end their own request when the text gets to where they are too complex.
+"""
+
+import threading
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
+
+from mtplx.engine.errors import InvalidRequestError
+from mtplx.engine.grammar.matching import MatchedGrammar, Rules
+from mtplx.engine.grammar.spec import GrammarSpec
+from mtplx.engine.grammar.vocabulary import grammar_vocabulary
+from mtplx.engine.text.tokenizer import Tokenizer
+
+MAX_CHARACTERS = 200_000
+MAX_CHOICES = 10_000
+
+_LONGEST_REASON = 400  # characters: reasons repeat what they are about
+_WHITESPACE = r"[ \t\n\r]{1,40}"  # between JSON's parts: a model that is fond of it would never come to an end
+_REMEDIES = {
+    "json_object": "",
+    "json_schema": "leave out or rewrite what is not supported",
+    "regex": "use Rust's syntax, without look-around and back-references",
+    "choice": "give other texts",
+    "grammar": "use Lark's notation, with a rule named start, or GBNF's, with one named root",
+}
+
+
+class GrammarCompiler:
+    """Compiles for one model. Any thread may do so; it may take up to seconds, mostly milliseconds."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        """`vocab_size` is that of the model's logits."""
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._vocabulary: LLTokenizer | None = None
+        self._lock = threading.Lock()
+        self._limits = LLParserLimits(max_lexer_states=20_000, verbose_errors=False)
+
+    def compile(self, spec: GrammarSpec) -> MatchedGrammar:
+        """The grammar at the start of a text. Raises InvalidRequestError, which says what is wrong with the spec."""
+        _check_size(spec)
+        try:
+            source = _source(spec)
+        except (ValueError, RecursionError) as error:
+            raise _invalid(spec, str(error)) from error
+        vocabulary = self._known_vocabulary()
+        matcher = LLMatcher(vocabulary, source, log_level=0, limits=self._limits)
+        if matcher.is_error():
+            raise _invalid(spec, matcher.get_error())
+        grammar = MatchedGrammar(Rules(matcher, self._vocab_size, tuple(vocabulary.eos_tokens), spec.field))
+        grammar.allowed()  # raises if nothing can be written
+        return grammar
+
+    def _known_vocabulary(self) -> LLTokenizer:
+        with self._lock:
+            if self._vocabulary is None:
+                self._vocabulary = grammar_vocabulary(self._tokenizer, self._vocab_size)
+            return self._vocabulary
+
+
+def _source(spec: GrammarSpec) -> str:
+    """The grammar as llguidance reads it."""
+    match spec.kind, spec.value:
+        case "json_object", _:
+            return _json_source('{"type": "object"}')
+        case "json_schema", str(schema):
+            return _json_source(schema)
+        case "regex", str(expression):
+            return LLMatcher.grammar_from_regex(expression)
+        case "choice", tuple(choices):
+            return LLMatcher.grammar_from_regex("|".join(map(_literal, choices)))
+        case _, value:
+            return grammar_from("grammar", str(value))
+
+
+def _json_source(schema: str) -> str:
+    return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_pattern": _WHITESPACE})
+
+
+def _literal(text: str) -> str:
+    """The expression that only `text` matches."""
+    return "".join(each if each.isalnum() or not each.isascii() else f"\\x{ord(each):02x}" for each in text)
+
+
+def _check_size(spec: GrammarSpec) -> None:
+    num_characters = len(spec.value) if isinstance(spec.value, str) else sum(map(len, spec.value))
+    if num_characters > MAX_CHARACTERS:
+        raise InvalidRequestError(
+            f"the {_named(spec)} has {num_characters} characters, of which at most {MAX_CHARACTERS} are allowed; "
+            "make it smaller",
+            field=spec.field,
+        )
+    if isinstance(spec.value, tuple) and not 0 < len(spec.value) <= MAX_CHOICES:
+        raise InvalidRequestError(
+            f"there are {len(spec.value)} choices; give from 1 to {MAX_CHOICES}", field=spec.field
+        )
+
+
+def _invalid(spec: GrammarSpec, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the {_named(spec)} cannot be kept to: {reason.strip()[:_LONGEST_REASON]}; {_REMEDIES[spec.kind]}",
+        field=spec.field,
+    )
+
+
+def _named(spec: GrammarSpec) -> str:
+    return spec.kind.replace("_", " ").replace("json", "JSON").replace("regex", "regular expression")

@@ -1,0 +1,20 @@
+"""What a request may ask its output to keep to, as plain data. Knows no tokens and no library."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True)
+class GrammarSpec:
+    """The whole output is a JSON object, JSON by a schema, a match of a regular expression, one of some texts, or a
+    sentence of a grammar.
+
+    `value` is the schema as JSON text, the expression in Rust's syntax, the texts, or the grammar in Lark's or GBNF's
+    notation; nothing for a JSON object. `field` names the field of the request that asked for it, for errors.
+    """
+
+    kind: GrammarKind
+    value: str | tuple[str, ...] = ""
+    field: str | None = None
