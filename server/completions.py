@@ -2,22 +2,31 @@
 
 import fastapi
 
+from mtplx.server import openapi
 from mtplx.server.admission import require_name
 from mtplx.server.bridge import ServedModel
 from mtplx.server.dependencies import Engine
-from mtplx.server.parsing import body_schema, read_body
+from mtplx.server.parsing import read_body
 from mtplx.server.prompts import encode_fill_in, encode_text
 from mtplx.server.schemas.completion import CompletionBody
+from mtplx.server.schemas.examples import COMPLETIONS
+from mtplx.server.schemas.replies import TextChoice
 from mtplx.server.serving import serve
 from mtplx.server.text_choices import Echo, TextFormat
 
 PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16  # as OpenAI has it
 
+_TextReply = openapi.reply_with(TextChoice, "TextReply")
+
 router = fastapi.APIRouter()
 
 
-@router.post(PATH, openapi_extra=body_schema(PATH, CompletionBody))
+@router.post(
+    PATH,
+    openapi_extra=openapi.takes(CompletionBody, COMPLETIONS),
+    responses=openapi.replies(_TextReply, chunk=_TextReply) | openapi.errors(*openapi.GENERATION),
+)
 async def create_completion(request: fastapi.Request, engine: Engine) -> fastapi.Response:
     """Continue prompts."""
     body = await read_body(request, CompletionBody, engine)

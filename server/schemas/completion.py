@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from mtplx.server.schemas.fields import END_OF_INTEGERS, Natural, invalid
-from mtplx.server.schemas.sampling import MAX_CHOICES, SamplingBody
+from mtplx.server.schemas.sampling import MAX_CHOICES, SamplingBody, TokenId
 
 MAX_LOGPROBS = 5  # as OpenAI has it
 MAX_PROMPTS = 2048
@@ -45,12 +45,23 @@ class CompletionBody(SamplingBody):
 
     PROMPT_FIELD = "prompt"
 
-    prompt: Annotated[list[str | list[int]], BeforeValidator(_read_prompts)]
-    max_tokens: Natural | None = None
-    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    echo: bool | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    suffix: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+    prompt: Annotated[
+        list[str | list[int]],
+        BeforeValidator(_read_prompts, json_schema_input_type=str | list[str] | list[TokenId] | list[list[TokenId]]),
+    ] = Field(description="What to go on from: a text or token ids, or a list of such prompts.")
+    max_tokens: Natural | None = Field(
+        None, description="The most tokens to write, 16 if not given; with `echo` there may be none, to score a prompt."
+    )
+    best_of: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
+        None, description="How many texts to write for each prompt, of which the `n` likeliest are told."
+    )
+    echo: bool | None = Field(None, description="Whether each choice begins with its prompt.")
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = Field(
+        None, description="How many of the likeliest tokens to tell beside each token, with their log probabilities."
+    )
+    suffix: Annotated[str, BeforeValidator(lambda value: value or "", json_schema_input_type=str | None)] = Field(
+        "", description="What comes after the text to write, for models that can fill in a gap."
+    )
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
