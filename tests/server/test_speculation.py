@@ -113,3 +113,13 @@ def test_health_and_metrics_tell_what_was_learnt(start_server: StartServer) -> N
     assert client.metric("mtplx:spec_decode_draft_token_seconds", drafter="ngram") > 0
     assert 0 <= client.metric("mtplx:spec_decode_survival", drafter="ngram", position="0") <= 1
     assert client.metric("mtplx:spec_decode_planned_depth_bucket", le="2.0") > 0
+
+
+def test_usage_tells_how_much_of_a_prediction_came_true(client: Client) -> None:
+    fields = {"prompt": "abc", "max_tokens": 20, "temperature": 0}
+    said = client.complete(**fields).json()["choices"][0]["text"]
+    for content, accepted, rejected in ((said, 20, 0), (said[:9], 9, 0), (said[:9] + "zzz", 9, 3), ("xyz", 0, 3)):
+        prediction = {"type": "content", "content": content}
+        details = client.complete(prediction=prediction, **fields).json()["usage"]["completion_tokens_details"]
+        assert details["accepted_prediction_tokens"] == accepted
+        assert details["rejected_prediction_tokens"] == rejected

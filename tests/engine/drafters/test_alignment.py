@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from mtplx.engine.drafters.alignment import TRUSTED, Alignment
+from mtplx.engine.drafters.alignment import TRUSTED, Alignment, num_foreseen
 
 TEN = tuple(range(10))
 
@@ -93,3 +93,14 @@ def test_a_search_looks_at_a_bounded_number_of_places() -> None:
     recurring = [token for value in range(100, 200) for token in (1, 2, value)]
     assert after([7, 1, 9, *recurring[:30], 7, 1, 2, 300], [7, 1, 2]).following(1) == (300,)
     assert after([7, 1, 9, *recurring, 7, 1, 2, 300], [7, 1, 2]).following(1) == (100,)
+
+
+def test_tokens_are_foreseen_where_the_prediction_had_them() -> None:
+    assert num_foreseen(TEN, TEN) == 10
+    assert num_foreseen(TEN, [*range(5), 50, *range(6, 10)]) == 9
+    assert num_foreseen(TEN, [50, 51, 52, 53]) == 0
+    assert num_foreseen(TEN, []) == 0
+
+
+def test_no_more_tokens_are_foreseen_than_the_prediction_has() -> None:
+    assert num_foreseen((1, 2), [1, 2] * 10) <= 2
