@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from mtplx.server.schemas.fields import Body, Unused, invalid, refuse_unknown
 
@@ -29,11 +29,20 @@ def read_part(part: object, at: str) -> str:
     return text
 
 
+class TextPart(Body):
+    """A part of a text, as `read_part` takes it."""
+
+    type: Literal["text"] = Field(description="What kind of part it is.")
+    text: str = Field(description="The text.")
+
+
 class Message(Body):
     """One message of a conversation. The last four fields are those of a reply, given back as part of the history."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, BeforeValidator(_read_content)]
+    role: Literal["system", "developer", "user", "assistant"] = Field(description="Who speaks.")
+    content: Annotated[str, BeforeValidator(_read_content, json_schema_input_type=str | list[TextPart])] = Field(
+        description="What it says: a text or parts of one, which go on separate lines."
+    )
     name: Unused = None
     refusal: Unused = None
     annotations: Unused = None

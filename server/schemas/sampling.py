@@ -15,7 +15,7 @@ from mtplx.configs.settings import AcceptanceName, DrafterName
 from mtplx.engine.types import Depth
 from mtplx.server.excerpts import excerpt
 from mtplx.server.schemas.fields import END_OF_INTEGERS, Body, Natural, PositiveInt, invalid, refuse_unknown
-from mtplx.server.schemas.messages import read_part
+from mtplx.server.schemas.messages import TextPart, read_part
 
 MAX_CHOICES = 128  # as OpenAI has it
 MAX_STOPS = 4
@@ -56,6 +56,13 @@ def _read_bias(value: object) -> dict[int, float]:
     return bias
 
 
+class Prediction(Body):
+    """What the output may resemble, as `_read_prediction` takes it."""
+
+    type: Literal["content"] = Field(description="What kind of prediction it is.")
+    content: str | list[TextPart] = Field(description="The text, or its parts.")
+
+
 def _read_prediction(value: object) -> str:
     if value is None:
         return ""
@@ -83,8 +90,12 @@ def _read_depth(value: object) -> object:
 
 
 class StreamOptions(Body):
-    include_usage: bool = False
-    include_obfuscation: Literal[False] | None = None
+    """How to stream."""
+
+    include_usage: bool = Field(False, description="Whether a chunk at the end tells the usage, and the others null.")
+    include_obfuscation: Literal[False] | None = Field(
+        None, description="Must be false: chunks tell their length, as they would have to here anyway."
+    )
 
 
 class SamplingBody(Body):
@@ -93,26 +104,51 @@ class SamplingBody(Body):
     UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     PROMPT_FIELD: ClassVar[str]
 
-    model: str
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    max_tokens: PositiveInt | None = None
+    model: str = Field(description="The model's name; /v1/models tells which is being served.")
+    stream: bool | None = Field(None, description="Whether to reply in chunks, as the text comes into being.")
+    stream_options: StreamOptions | None = Field(None, description="How to stream, if `stream` is true.")
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = Field(
+        None, description="How many choices to reply with, for each prompt if there are several; 1 if not given."
+    )
+    max_tokens: PositiveInt | None = Field(None, description="The most tokens to write; all that fit if not given.")
     min_tokens: Natural | None = Field(None, description="Tokens before which the text does not end, as vLLM has it.")
     ignore_eos: bool | None = Field(None, description="Whether to go on past the end of the text, as vLLM has it.")
-    stop_token_ids: Annotated[list[TokenId], BeforeValidator(lambda value: value or [])] = Field(
+    stop_token_ids: Annotated[
+        list[TokenId], BeforeValidator(lambda value: value or [], json_schema_input_type=list[TokenId] | None)
+    ] = Field(
         default_factory=list, max_length=MAX_STOP_TOKENS, description="More tokens that end the text, as vLLM has it."
     )
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Annotated[int, Field(ge=-1, lt=END_OF_INTEGERS)] | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: Annotated[dict[int, float], BeforeValidator(_read_bias)] = Field(default_factory=dict)
-    stop: Annotated[list[str], BeforeValidator(_read_stops)] = Field(default_factory=list)
-    seed: int | None = None
+    temperature: float | None = Field(
+        None, description="From 0, which takes the likeliest token always, to 2; 1 if not given."
+    )
+    top_p: float | None = Field(
+        None, description="Only the likeliest tokens are drawn from, as few as have this share of probability together."
+    )
+    top_k: Annotated[int, Field(ge=-1, lt=END_OF_INTEGERS)] | None = Field(
+        None, description="Only so many of the likeliest tokens are drawn from; 0 and -1 are all. As vLLM has it."
+    )
+    min_p: float | None = Field(
+        None, description="Only tokens with this share of the likeliest one's probability are drawn. As vLLM has it."
+    )
+    repetition_penalty: float | None = Field(
+        None, description="Logits of tokens in prompt and output are divided by it, or multiplied if below 0. As vLLM."
+    )
+    presence_penalty: float | None = Field(
+        None, description="From -2 to 2: what is taken from the logit of each token that the output has already."
+    )
+    frequency_penalty: float | None = Field(
+        None, description="From -2 to 2: what is taken from a token's logit for each time that the output has it."
+    )
+    logit_bias: Annotated[
+        dict[int, float], BeforeValidator(_read_bias, json_schema_input_type=dict[str, float] | None)
+    ] = Field(default_factory=dict, description="What is added to the logits of tokens, -100 to 100, by their ids.")
+    stop: Annotated[list[str], BeforeValidator(_read_stops, json_schema_input_type=str | list[str] | None)] = Field(
+        default_factory=list,
+        description=f"Up to {MAX_STOPS} texts, of which the first to come ends the output before it.",
+    )
+    seed: int | None = Field(
+        None, description="The same request with the same seed gets the same text, whoever else is being served."
+    )
     speculative_depth: Annotated[int | Literal["auto"] | None, BeforeValidator(_read_depth)] = Field(
         None,
         description="Tokens to draft a round; 0 decodes plainly, auto chooses by measured gain. With a depth and no "
@@ -131,7 +167,7 @@ class SamplingBody(Body):
         description="How drafts are accepted; all are exact. Under coupled, a seed fixes the text whatever is drafted. "
         "If neither request nor server says, it is rejection, but coupled with a seed where drafter or depth are auto.",
     )
-    prediction: Annotated[str, BeforeValidator(_read_prediction)] = Field(
+    prediction: Annotated[str, BeforeValidator(_read_prediction, json_schema_input_type=Prediction | None)] = Field(
         "", description="Text that the output may resemble, to draft from, as OpenAI has it."
     )
     priority: Priority | None = Field(
@@ -146,7 +182,7 @@ class SamplingBody(Body):
     timeout_s: float | None = Field(
         None, gt=0, description="Seconds that the request may take, its wait included; the server may allow fewer."
     )
-    user: str | None = None  # accepted: changes nothing
+    user: str | None = Field(None, description="Accepted: changes nothing here.")
 
     @model_validator(mode="after")
     def _streams_if_it_says_how(self) -> Self:
