@@ -13,7 +13,7 @@ from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Emission, Speculator
 from mtplx.engine.stacked_cache import StackedCache
-from mtplx.engine.types import Acceptance, Draft, Request
+from mtplx.engine.types import Acceptance, Draft, Request, TokenScore
 
 Depth = int | Literal["auto"]
 RULES: tuple[Acceptance, ...] = ("rejection", "block", "coupled")
@@ -79,6 +79,16 @@ def decode(speculator: Speculator, request: Request, prefill_chunk: int = 16) ->
     while sequence.reason is None:
         step(speculator, sequence)
     return sequence.tokens[len(request.prompt) :], sequence
+
+
+def decode_scored(speculator: Speculator, request: Request) -> tuple[list[int], list[TokenScore]]:
+    """The output tokens, and the score of each."""
+    sequence, scores = begin(speculator, request), list[TokenScore]()
+    while sequence.reason is None:
+        scores += step(speculator, sequence).scores
+    tokens = sequence.tokens[len(request.prompt) :]
+    assert [score.token for score in scores] == tokens
+    return tokens, scores
 
 
 def decode_together(speculator: Speculator, requests: Sequence[Request]) -> list[list[int]]:

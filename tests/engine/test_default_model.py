@@ -1,8 +1,11 @@
 """The default model, from its GGUF: greedy text is that of plain decoding, whatever speculates."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from mtplx.engine.assembly import make_speculator
 from mtplx.engine.models.loaded import LoadedModel
@@ -11,7 +14,7 @@ from mtplx.engine.models.target import Rows
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Request, SamplingParams
 from mtplx.kernels.preparing import prepare_kernels, speed_up
-from tests.engine.decoding import MistakenOracle, decode
+from tests.engine.decoding import MistakenOracle, begin, decode, decode_scored, speculating
 from tests.kernels.availability import needs_native
 
 pytestmark = pytest.mark.slow
@@ -66,6 +69,28 @@ def test_plain_decoding_is_mlx_lms_own(loaded: LoadedModel, speculator: Speculat
     text = [*asked.prompt, *tokens]
     logits = loaded.model(mx.array(text)[None])[0]
     assert logits.argmax(axis=-1)[len(asked.prompt) - 1 : -1].tolist() == tokens
+
+
+@pytest.mark.parametrize("loaded", [pytest.param("native", marks=needs_native)], indirect=True)  # stock ops are slow
+def test_scores_are_those_of_a_separate_pass_and_the_same_bits_however_tokens_were_drafted(
+    loaded: LoadedModel, speculator: Speculator
+) -> None:
+    params = SamplingParams(0.8, repetition_penalty=1.1, presence_penalty=0.3, frequency_penalty=0.2, seed=1)
+    asked = replace(request(loaded, params), acceptance="coupled", num_logprobs=5)
+    tokens, plain = decode_scored(speculator, asked)
+    for drafter, depth in (("ngram", 3), ("ngram", "auto"), ("self", 3)):
+        assert decode_scored(speculator, speculating(asked, drafter, depth, "coupled")) == (tokens, plain)
+
+    whole = replace(asked, prompt=(*asked.prompt, *tokens), max_tokens=0, scores_prompt=True)
+    separate = begin(speculator, whole).prompt_scores
+    assert len(separate) == len(whole.prompt) - 1
+    logits = np.array(loaded.model(mx.array(whole.prompt)[None])[0].astype(mx.float32))
+    by_definition = log_softmax(logits[:-1].astype(np.float64), axis=-1)
+    for scores, start in ((plain, len(asked.prompt)), (separate, 1)):
+        for score, row in zip(scores, by_definition[start - 1 :], strict=True):
+            assert score.logprob == pytest.approx(row[score.token], abs=1e-4)
+            assert [token for token, _ in score.top] == np.argsort(-row, kind="stable")[:5].tolist()
+            assert [each for _, each in score.top] == pytest.approx(np.sort(row)[:-6:-1], abs=1e-4)
 
 
 def test_a_row_has_the_same_bits_alone_and_in_company(loaded: LoadedModel, speculator: Speculator) -> None:

@@ -5,12 +5,20 @@ import pytest
 from mtplx.engine.errors import ContextLengthError, InvalidRequestError
 from mtplx.engine.limits import Limits
 from mtplx.engine.types import Request, SamplingParams
+from tests.engine.grammars import Automaton
 
 LIMITS = Limits(context_length=100, vocab_size=50, max_depth=16, drafters=("ngram", "self"))
 
 
 def test_a_request_may_fill_the_context_to_the_last_token() -> None:
     LIMITS.check(Request("r", (1,) * 60, max_tokens=40, depth=16, drafter="self"))
+
+
+def test_a_prompt_to_be_scored_alone_may_fill_the_context() -> None:
+    LIMITS.check(Request("r", (1,) * 100, max_tokens=0, scores_prompt=True))
+    with pytest.raises(ContextLengthError, match="is 100 tokens, but the prompt has 101; shorten it") as over:
+        LIMITS.check(Request("r", (1,) * 101, max_tokens=0, scores_prompt=True))
+    assert over.value.field == "prompt"
 
 
 @pytest.mark.parametrize(
@@ -23,6 +31,13 @@ def test_a_request_may_fill_the_context_to_the_last_token() -> None:
         (Request("r", (1,), 5, SamplingParams(logit_bias={-1: 1.0})), "logit_bias", "no token -1"),
         (Request("r", (1,), 5, stop=("a", "")), "stop", "empty"),
         (Request("r", (1,), 0), "max_tokens", "at least 1"),
+        (Request("r", (1,), -1, scores_prompt=True), "max_tokens", "at least 0"),
+        (Request("r", (1,), 5, min_tokens=6), "min_tokens", "from 0 to max_tokens, which is 5, not 6"),
+        (Request("r", (1,), 5, min_tokens=-1), "min_tokens", "from 0"),
+        (Request("r", (1,), 5, stop_token_ids=(3, 50)), "stop_token_ids", "no token 50"),
+        (Request("r", (1,), 5, num_logprobs=-1), "logprobs", "from 0 to 50, not -1"),
+        (Request("r", (1,), 5, num_logprobs=51), "logprobs", "from 0 to 50"),
+        (Request("r", (1,), 5, ignore_eos=True, grammar=Automaton(50, {0: {}})), "ignore_eos", "grammar"),
         (Request("r", (1,), 5, depth=17), "speculative_depth", "from 0 to 16, not 17"),
         (Request("r", (1,), 5, depth=-1), "speculative_depth", "from 0 to 16"),
         (Request("r", (1,), 5, drafter="oracle"), "drafter", "ngram, self, auto, none"),

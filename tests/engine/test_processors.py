@@ -161,6 +161,46 @@ def assert_every_draft_gives(plain: tuple[int, ...], request: Request) -> None:
         assert verdict == Verdict(common, plain[common]), tokens
 
 
+END = 2
+
+
+def held_open(context: tuple[int, ...]) -> Distribution:
+    """The distribution after SAID and a context where END may not be among the first DEPTH tokens that follow SAID."""
+    weights = np.exp(TARGET.logits((*PROMPT, *SAID, *context)).astype(np.float64))
+    if len(context) < DEPTH:
+        weights[END] = 0.0
+    probabilities: Distribution = weights / weights.sum()
+    return probabilities
+
+
+NOT_YET = Request("r", PROMPT, 100, stop_token_ids=(END,), min_tokens=len(SAID) + DEPTH)
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["drafter follows", "drafter ignores"])
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_no_end_comes_before_its_time_and_the_law_is_left_otherwise(rule: Acceptance, ignored: bool) -> None:
+    drafter = model(OTHER, SamplingParams(), None) if ignored else held_open
+    law = output_law(judging(replace(NOT_YET, acceptance=rule)), held_open, drafter, DEPTH)
+    assert largest_error(law, held_open) < 1e-6  # the cut works in float32
+    assert any(text[DEPTH] == END for text, probability in law.items() if probability > 0.0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_end_comes_before_its_time_where_one_seed_means_one_text(temperature: float) -> None:
+    for seed in range(8):
+        plain: tuple[int, ...] = ()
+        for position in range(len(SAID), len(SAID) + DEPTH + 1):
+            noise = temperature * RandomKey(seed).gumbel(position, np.arange(VOCAB))
+            plain += (int(np.argmax(np.log(np.maximum(held_open(plain), 1e-300)) + noise)),)
+        params = SamplingParams(temperature, seed=seed)
+        assert_every_draft_gives(plain, replace(NOT_YET, sampling=params, acceptance="coupled"))
+
+
+def test_a_grammar_that_has_come_to_its_end_may_end_before_the_time() -> None:
+    ended = TokenHistory(PROMPT, Automaton(VOCAB, {0: {END: 0}}), frozenset({END}), min_tokens=5)
+    assert distribution(adjust(TARGET.logits(PROMPT), SamplingParams(), ended), SamplingParams())[END] == 1.0
+
+
 @with_grammar
 @with_processors
 def test_a_model_draws_drafts_from_its_distribution_after_the_processors(

@@ -9,9 +9,10 @@ from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.ngram import NgramDrafter
 from mtplx.engine.errors import NonFiniteLogitsError
 from mtplx.engine.models.target import Rows
+from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Draft, Logits, Request, SamplingParams
-from tests.engine.decoding import MistakenOracle, begin, decode, decode_together, step
+from tests.engine.decoding import MistakenOracle, begin, decode, decode_scored, decode_together, step
 from tests.fakes import EOS, ByteTokenizer, TabularTarget
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -30,12 +31,12 @@ class Scripted(TabularTarget):
 
 
 def decode_text(
-    text: str, *, depth: int, stop: tuple[str, ...] = (), max_tokens: int = 100, chance: float = 0.0
-) -> tuple[str, object]:
+    text: str, *, depth: int, stop: tuple[str, ...] = (), max_tokens: int = 100, chance: float = 0.0, **options: object
+) -> tuple[str, DecodedSequence]:
     """What comes out when the model wants to say `text`, and the sequence."""
     oracle = MistakenOracle([*text.encode(), EOS], chance, vocab_size=EOS + 1)
     speculator = Speculator(Scripted("prompt", text), {"oracle": oracle}, ByteTokenizer())
-    request = Request("r", tuple(b"prompt"), max_tokens, GREEDY, stop, depth, "oracle")
+    request = Request("r", tuple(b"prompt"), max_tokens, GREEDY, stop, depth, "oracle", **options)
     sequence = begin(speculator, request)
     pieces = []
     while sequence.reason is None:
@@ -62,6 +63,58 @@ def test_a_stop_string_across_tokens_ends_the_text_before_it(depth: int) -> None
     text, sequence = decode_text("one two three", depth=depth, stop=("o t", "zzz"))
     assert (text, sequence.reason) == ("one tw", "stop")
     assert sequence.num_output == len("one two t")
+
+
+@DEPTHS
+def test_a_stop_token_ends_the_text_and_shows_nothing(depth: int) -> None:
+    text, sequence = decode_text("one two", depth=depth, stop_token_ids=(ord("w"), ord("z")))
+    assert (text, sequence.reason, sequence.num_output) == ("one t", "stop", len("one tw"))
+
+
+@DEPTHS
+@pytest.mark.parametrize(
+    ("options", "stop_reason"),
+    [
+        ({}, None),
+        ({"max_tokens": 2}, None),
+        ({"stop": ("zz", "tw")}, "tw"),
+        ({"stop_token_ids": (ord("w"),)}, ord("w")),
+        ({"stop_token_ids": (ord("w"),), "stop": ("e t",)}, "e t"),
+    ],
+)
+def test_it_is_told_what_ended_the_text(options: dict[str, object], stop_reason: object, depth: int) -> None:
+    assert decode_text("one two", depth=depth, **options)[1].stop_reason == stop_reason
+
+
+@DEPTHS
+def test_an_end_token_that_is_to_be_ignored_is_a_token_like_others(depth: int) -> None:
+    text, sequence = decode_text("hello", depth=depth, max_tokens=9, ignore_eos=True, min_tokens=9)
+    assert (text, sequence.reason, sequence.num_output) == ("hello", "length", 9)
+    assert sequence.tokens[-4:] == [EOS] * 4
+
+
+@DEPTHS
+def test_an_end_token_waits_for_as_many_tokens_as_are_wanted_at_least(depth: int) -> None:
+    """The likeliest token but the end is the first of those that are equal, 0."""
+    text, sequence = decode_text("hello", depth=depth, min_tokens=8)
+    assert (text, sequence.reason, sequence.num_output) == ("hello\0\0\0", "stop", 9)
+
+
+@DEPTHS
+def test_a_stop_string_counts_once_there_are_as_many_tokens_as_are_wanted_at_least(depth: int) -> None:
+    text, sequence = decode_text("one two one two", depth=depth, stop=("two",), min_tokens=7)
+    assert (text, sequence.stop_reason) == ("one two one ", "two")
+    text, sequence = decode_text("one two one two", depth=depth, stop=("two",), min_tokens=6)
+    assert (text, sequence.stop_reason) == ("one ", "two")
+
+
+@DEPTHS
+def test_scores_are_cut_where_the_text_ends(depth: int) -> None:
+    oracle = MistakenOracle([*b"hello", EOS, EOS, EOS, EOS], 0.0, vocab_size=EOS + 1)
+    speculator = Speculator(Scripted("prompt", "hello"), {"oracle": oracle}, ByteTokenizer())
+    request = Request("r", tuple(b"prompt"), 100, GREEDY, (), depth, "oracle", num_logprobs=0)
+    _, scores = decode_scored(speculator, request)
+    assert [score.token for score in scores] == [*b"hello", EOS]
 
 
 @DEPTHS
