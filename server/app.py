@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 import mtplx
 from mtplx.configs.settings import Settings
-from mtplx.server import chat, completions, errors, health, models, openapi
+from mtplx.server import chat, completions, errors, health, models, openapi, tokenizing
 from mtplx.server.body_limit import BodyLimit
 from mtplx.server.bridge import AsyncEngine, LoadEngine
 
@@ -32,6 +32,6 @@ def create_app(settings: Settings, load_engine: LoadEngine) -> FastAPI:
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     errors.install(app)
     openapi.install(app)
-    for module in (completions, chat, models, health):
+    for module in (completions, chat, tokenizing, models, health):
         app.include_router(module.router)
     return app

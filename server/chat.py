@@ -23,7 +23,7 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
     body = await read_body(request, ChatBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
-    prompt = await encode_chat(model, [_for_template(message) for message in body.messages])
+    prompt = await encode_chat(model, [for_template(message) for message in body.messages])
     return await serve(
         request,
         engine,
@@ -35,6 +35,6 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
     )
 
 
-def _for_template(message: Message) -> ChatMessage:
+def for_template(message: Message) -> ChatMessage:
     """OpenAI renamed the system's role; the templates of models know it by its old name."""
     return {"role": "system" if message.role == "developer" else message.role, "content": message.content}

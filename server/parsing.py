@@ -15,18 +15,18 @@ from pydantic_core import ErrorDetails, from_json
 from mtplx.server.bridge import AsyncEngine
 from mtplx.server.errors import ApiError
 from mtplx.server.excerpts import excerpt
-from mtplx.server.schemas.sampling import SamplingBody
+from mtplx.server.schemas.fields import Body
 
-Body = TypeVar("Body", bound=SamplingBody)
+Kind = TypeVar("Kind", bound=Body)
 
 
-def body_schema(path: str, kind: type[SamplingBody]) -> dict[str, object]:
+def body_schema(path: str, kind: type[Body]) -> dict[str, object]:
     """The OpenAPI description of the body of POST `path`, which reads it itself; see `openapi` for the definitions."""
     schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-async def read_body(request: Request, kind: type[Body], engine: AsyncEngine) -> Body:
+async def read_body(request: Request, kind: type[Kind], engine: AsyncEngine) -> Kind:
     """The validated body of a request. Raises ApiError, or EngineUnavailableError if the engine stops meanwhile."""
     # A page in a browser can make it send a form anywhere, but JSON only where that is allowed.
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -39,7 +39,7 @@ async def read_body(request: Request, kind: type[Body], engine: AsyncEngine) -> 
     return parse_body(await engine.unless_stopping(request.body()), kind)
 
 
-def parse_body(data: bytes, kind: type[Body]) -> Body:
+def parse_body(data: bytes, kind: type[Kind]) -> Kind:
     """The validated body that `data` spells. Raises ApiError with status 400."""
     try:
         fields = from_json(data, allow_inf_nan=False)

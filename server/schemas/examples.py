@@ -70,3 +70,15 @@ CHATS: Examples = {
         **_SERVING,
     },
 }
+
+TOKENIZING: Examples = {
+    "a prompt": {"model": MODEL, "prompt": "Once upon a time", "add_special_tokens": False, "return_token_strs": True},
+    "a chat": {"model": MODEL, "messages": _QUESTION, "add_generation_prompt": False},
+    "a message to be continued": {
+        "messages": [*_QUESTION, {"role": "assistant", "content": "Because"}],
+        "continue_final_message": True,
+        "chat_template_kwargs": {"enable_thinking": False},
+    },
+}
+
+DETOKENIZING: Examples = {"tokens": {"model": MODEL, "tokens": [72, 101, 108, 108, 111]}}

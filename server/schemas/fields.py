@@ -4,7 +4,7 @@ Knows pydantic, and OpenAI's codes for what is wrong. Knows no field by name.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -48,7 +48,11 @@ Unused: TypeAlias = Annotated[Any, AfterValidator(_is_empty)]
 
 
 class Body(BaseModel):
+    """`UNSUPPORTED` are fields that are refused by name, unless they have one of the values that change nothing."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {}
 
     @model_validator(mode="before")
     @classmethod

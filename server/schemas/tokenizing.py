@@ -1,0 +1,70 @@
+"""What POST /tokenize and POST /detokenize take and reply, as vLLM has them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, FailFast, Field, model_validator
+
+from mtplx.server.schemas.fields import Body, Natural, invalid
+from mtplx.server.schemas.messages import Message
+
+_FOR_MESSAGES = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+
+
+class TokenizeBody(Body):
+    """Either a prompt or the messages of a chat. None stands for the default."""
+
+    UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "chat_template": (),
+        "media_io_kwargs": (),
+        "mm_processor_kwargs": (),
+        "tools": ([],),
+    }
+
+    model: str | None = Field(None, description="The model's name; the one that is served if not given.")
+    prompt: str | None = None
+    messages: Annotated[list[Message] | None, FailFast()] = Field(None, min_length=1)
+    add_special_tokens: bool | None = Field(
+        None,
+        description="Whether the tokenizer adds tokens of its own, such as one for the beginning. It does for a prompt "
+        "if not given, and does not for messages, since a template names them itself.",
+    )
+    add_generation_prompt: bool | None = Field(
+        None, description="Whether the assistant's next turn is begun; it is, if not given, unless a message goes on."
+    )
+    continue_final_message: bool | None = Field(
+        None, description="Whether the final message, which is the assistant's, is left open, to be continued."
+    )
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="Variables of the chat template.")
+    return_token_strs: bool | None = Field(None, description="Whether to reply with the tokens' spellings as well.")
+
+    @model_validator(mode="after")
+    def _has_one_text(self) -> Self:
+        if self.prompt is None and self.messages is None:
+            raise invalid("is missing; give a prompt, or messages", "missing_required_parameter", at=".prompt")
+        if self.prompt is not None and self.messages is not None:
+            raise invalid("is not allowed beside prompt; give one of them", at=".messages")
+        for name in _FOR_MESSAGES:
+            if self.messages is None and getattr(self, name) is not None:
+                raise invalid("is allowed only with messages", at=f".{name}")
+        if self.add_generation_prompt and self.continue_final_message:
+            raise invalid("is not allowed beside continue_final_message", at=".add_generation_prompt")
+        return self
+
+
+class DetokenizeBody(Body):
+    model: str | None = Field(None, description="The model's name; the one that is served if not given.")
+    tokens: Annotated[list[Natural], FailFast()]
+
+
+class TokenizeReply(BaseModel):
+    """`token_strs` are the tokens as model files spell them, if the request asked for them."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizeReply(BaseModel):
+    prompt: str
