@@ -34,7 +34,7 @@ def test_a_thought_may_be_anything_but_the_end_of_the_text() -> None:
 def test_the_grammar_holds_from_the_end_of_the_thought_on() -> None:
     answer = after(AnswerGrammar(ANSWER, MARKS, "within"), 4, 2, END)
     assert tokens(answer) == {1}
-    assert answer.forced() == (1, 2)
+    assert answer.forced()[:2] == (1, 2)
     assert tokens(after(answer, 1)) == {2}
 
 
