@@ -5,7 +5,7 @@ Knows shapes and what fills them; knows no HTTP and no stream.
 
 from typing import Literal, Self, TypeAlias
 
-from pydantic import BaseModel, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer
 
 from mtplx.engine.types import FinishReason, SpeculationStats
 
@@ -13,25 +13,25 @@ ChoiceEnd: TypeAlias = FinishReason | Literal["tool_calls"]
 
 
 class PromptTokensDetails(BaseModel):
-    cached_tokens: int
-    audio_tokens: int
+    cached_tokens: int = Field(description="Tokens of the prompt whose rows were kept from earlier requests.")
+    audio_tokens: int = Field(description="Always 0.")
 
 
 class CompletionTokensDetails(BaseModel):
     """`…_prediction_tokens` count what OpenAI calls predicted outputs, not speculation: that is in the metrics."""
 
-    reasoning_tokens: int
-    audio_tokens: int
-    accepted_prediction_tokens: int
-    rejected_prediction_tokens: int
+    reasoning_tokens: int = Field(description="Tokens of reasoning, which are among the output's.")
+    audio_tokens: int = Field(description="Always 0.")
+    accepted_prediction_tokens: int = Field(description="Tokens of the prediction that are in the output.")
+    rejected_prediction_tokens: int = Field(description="Tokens of the prediction that are not.")
 
 
 class Usage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
-    completion_tokens_details: CompletionTokensDetails
+    prompt_tokens: int = Field(description="Tokens of the prompts.")
+    completion_tokens: int = Field(description="Tokens written, all choices together.")
+    total_tokens: int = Field(description="Both.")
+    prompt_tokens_details: PromptTokensDetails = Field(description="The prompt's tokens in detail.")
+    completion_tokens_details: CompletionTokensDetails = Field(description="The written tokens in detail.")
 
 
 class SpeculativeDecoding(BaseModel):
@@ -41,13 +41,13 @@ class SpeculativeDecoding(BaseModel):
     num_spec_tokens + 1 and its sum num_spec_steps.
     """
 
-    mean_acceptance_length: float
-    draft_acceptance_rate: float
-    acceptance_histogram: list[int]
-    num_spec_steps: int
-    num_accepted_draft_tokens: int
-    num_draft_tokens: int
-    num_spec_tokens: int
+    mean_acceptance_length: float = Field(description="Tokens a round, that of the target included.")
+    draft_acceptance_rate: float = Field(description="Share of draft tokens that were accepted.")
+    acceptance_histogram: list[int] = Field(description="Drafts by the number of their tokens that were accepted.")
+    num_spec_steps: int = Field(description="Drafts.")
+    num_accepted_draft_tokens: int = Field(description="Draft tokens that were accepted.")
+    num_draft_tokens: int = Field(description="Draft tokens.")
+    num_spec_tokens: int = Field(description="The most tokens in a draft.")
 
     @classmethod
     def of(cls, stats: SpeculationStats) -> Self:
@@ -64,16 +64,18 @@ class SpeculativeDecoding(BaseModel):
 
 
 class Metrics(BaseModel):
-    speculative_decoding: SpeculativeDecoding
+    speculative_decoding: SpeculativeDecoding = Field(description="What speculation did for this reply.")
 
 
 class Choice(BaseModel):
     """One choice, whole or a chunk of it. `stop_reason`, as vLLM has it, is left out but where a request's own stop
     token or stop string ended the text."""
 
-    index: int = 0
-    finish_reason: ChoiceEnd | None
-    stop_reason: int | str | None = None
+    index: int = Field(default=0, description="Which choice it is, prompt by prompt.")
+    finish_reason: ChoiceEnd | None = Field(description="Why it ended; null in chunks before its end.")
+    stop_reason: int | str | None = Field(
+        default=None, description="The stop token or stop string of the request that ended it."
+    )
 
     @model_serializer(mode="wrap")
     def _said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
@@ -89,51 +91,51 @@ class TextLogprobs(BaseModel):
     Nothing comes before the first token of an echoed prompt, which therefore has no probability.
     """
 
-    tokens: list[str]
-    token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float] | None]
-    text_offset: list[int]
+    tokens: list[str] = Field(description="The tokens' texts.")
+    token_logprobs: list[float | None] = Field(description="Their log probabilities.")
+    top_logprobs: list[dict[str, float] | None] = Field(description="Those of the likeliest tokens by their texts.")
+    text_offset: list[int] = Field(description="Where in the text each token begins, in characters.")
 
 
 class TextChoice(Choice):
-    text: str
-    logprobs: TextLogprobs | None = None
+    text: str = Field(description="The text, or what a chunk adds to it.")
+    logprobs: TextLogprobs | None = Field(default=None, description="Log probabilities, if the request asks for them.")
 
 
 class TokenLogprob(BaseModel):
     """A token and its log probability. `bytes` is None for a token that stands for no text."""
 
-    token: str
-    logprob: float
-    bytes: list[int] | None
+    token: str = Field(description="The token's text.")
+    logprob: float = Field(description="Its log probability.")
+    bytes: list[int] | None = Field(description="Its bytes.")
 
 
 class ChosenTokenLogprob(TokenLogprob):
-    top_logprobs: list[TokenLogprob]
+    top_logprobs: list[TokenLogprob] = Field(description="The likeliest tokens in its place.")
 
 
 class ChatLogprobs(BaseModel):
-    content: list[ChosenTokenLogprob]
-    refusal: None = None
+    content: list[ChosenTokenLogprob] = Field(description="The content's tokens.")
+    refusal: None = Field(default=None, description="Always null.")
 
 
 class ChatMessage(BaseModel):
-    role: Literal["assistant"] = "assistant"
-    content: str
-    refusal: None = None
-    annotations: list[None] = []
+    role: Literal["assistant"] = Field(default="assistant", description="Who speaks.")
+    content: str = Field(description="What it says.")
+    refusal: None = Field(default=None, description="Always null.")
+    annotations: list[None] = Field(default_factory=list, description="Always empty.")
 
 
 class ChatChoice(Choice):
-    message: ChatMessage
-    logprobs: ChatLogprobs | None = None
+    message: ChatMessage = Field(description="The message.")
+    logprobs: ChatLogprobs | None = Field(default=None, description="Log probabilities, if the request asks for them.")
 
 
 class ChatDelta(BaseModel):
     """What a chunk adds to the message; a field that it says nothing about is left out."""
 
-    role: Literal["assistant"] | None = None
-    content: str | None = None
+    role: Literal["assistant"] | None = Field(default=None, description="Who speaks, in the first chunk.")
+    content: str | None = Field(default=None, description="More of what it says.")
 
     @model_serializer
     def _said(self) -> dict[str, str]:
@@ -141,21 +143,21 @@ class ChatDelta(BaseModel):
 
 
 class ChatChunkChoice(Choice):
-    delta: ChatDelta
-    logprobs: ChatLogprobs | None = None
+    delta: ChatDelta = Field(description="What the chunk adds to the message.")
+    logprobs: ChatLogprobs | None = Field(default=None, description="Log probabilities, if the request asks for them.")
 
 
 class Reply(BaseModel):
     """A whole reply or one chunk of it. Unset is not the same as None for the last two fields, nor is it to clients."""
 
-    id: str
-    object: str
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[SerializeAsAny[Choice]]
-    usage: Usage | None = None
-    metrics: Metrics | None = None
+    id: str = Field(description="The reply's id.")
+    object: str = Field(description="What this is.")
+    created: int = Field(description="When the request came, in Unix seconds.")
+    model: str = Field(description="The model's name.")
+    system_fingerprint: str = Field(description="While it stays, a seeded request gets the same answer.")
+    choices: list[SerializeAsAny[Choice]] = Field(description="The choices, or those that a chunk is about.")
+    usage: Usage | None = Field(default=None, description="How many tokens it took.")
+    metrics: Metrics | None = Field(default=None, description="What decoding was like.")
 
     def json_bytes(self) -> bytes:
         unset = {"usage", "metrics"} - self.model_fields_set
