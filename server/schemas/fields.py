@@ -59,5 +59,5 @@ class Body(BaseModel):
     def _has_known_fields_only(cls, fields: object) -> object:
         # Left to pydantic, each of a million unknown fields would become a problem of its own.
         if isinstance(fields, Mapping):
-            refuse_unknown(fields, cls.model_fields)
+            refuse_unknown(fields, {field.alias or name for name, field in cls.model_fields.items()})
         return fields
