@@ -3,13 +3,16 @@
 import fastapi
 
 from mtplx.engine.text.tokenizer import ChatMessage
+from mtplx.server import openapi
 from mtplx.server.admission import require_name
 from mtplx.server.chat_choices import ChatFormat
 from mtplx.server.dependencies import Engine
-from mtplx.server.parsing import body_schema, read_body
+from mtplx.server.parsing import read_body
 from mtplx.server.prompts import encode_chat
 from mtplx.server.schemas.chat import ChatBody
+from mtplx.server.schemas.examples import CHATS
 from mtplx.server.schemas.messages import Message
+from mtplx.server.schemas.replies import ChatChoice, ChatChunkChoice
 from mtplx.server.serving import serve
 
 PATH = "/v1/chat/completions"
@@ -17,7 +20,14 @@ PATH = "/v1/chat/completions"
 router = fastapi.APIRouter()
 
 
-@router.post(PATH, openapi_extra=body_schema(PATH, ChatBody))
+@router.post(
+    PATH,
+    openapi_extra=openapi.takes(ChatBody, CHATS),
+    responses=openapi.replies(
+        openapi.reply_with(ChatChoice, "ChatReply"), chunk=openapi.reply_with(ChatChunkChoice, "ChatChunk")
+    )
+    | openapi.errors(*openapi.GENERATION),
+)
 async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fastapi.Response:
     """Answer in a conversation."""
     body = await read_body(request, ChatBody, engine)

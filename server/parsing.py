@@ -20,12 +20,6 @@ from mtplx.server.schemas.fields import Body
 Kind = TypeVar("Kind", bound=Body)
 
 
-def body_schema(path: str, kind: type[Body]) -> dict[str, object]:
-    """The OpenAPI description of the body of POST `path`, which reads it itself; see `openapi` for the definitions."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
 async def read_body(request: Request, kind: type[Kind], engine: AsyncEngine) -> Kind:
     """The validated body of a request. Raises ApiError, or EngineUnavailableError if the engine stops meanwhile."""
     # A page in a browser can make it send a form anywhere, but JSON only where that is allowed.
