@@ -47,10 +47,17 @@ ShortMap: TypeAlias = Annotated[dict[str, str], BeforeValidator(_is_short)]
 Unused: TypeAlias = Annotated[Any, AfterValidator(_is_empty)]
 
 
+def _tell_unsupported(schema: dict[str, Any], kind: type["Body"]) -> None:
+    for name, harmless in kind.UNSUPPORTED.items():
+        schema["properties"][name] = {"description": "Not supported.", "enum": [None, *harmless]}
+
+
 class Body(BaseModel):
     """`UNSUPPORTED` are fields that are refused by name, unless they have one of the values that change nothing."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, json_schema_extra=_tell_unsupported
+    )
 
     UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {}
 
