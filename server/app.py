@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 import mtplx
 from mtplx.configs.settings import Settings
-from mtplx.server import chat, completions, errors, health, models, openapi, tokenizing
+from mtplx.server import chat, completions, docs, errors, health, models, openapi, tokenizing
 from mtplx.server.body_limit import BodyLimit
 from mtplx.server.bridge import AsyncEngine, LoadEngine
 
@@ -27,11 +27,12 @@ def create_app(settings: Settings, load_engine: LoadEngine) -> FastAPI:
         engine.stop()
         await engine.join()
 
-    app = FastAPI(title="mtplx", version=mtplx.__version__, lifespan=lifespan)
+    # The page that FastAPI has for /docs is blank without internet.
+    app = FastAPI(title="mtplx", version=mtplx.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.engine = engine
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     errors.install(app)
     openapi.install(app)
-    for module in (completions, chat, tokenizing, models, health):
+    for module in (completions, chat, tokenizing, models, health, docs):
         app.include_router(module.router)
     return app
