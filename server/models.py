@@ -1,5 +1,7 @@
 """GET /v1/models: what clients may ask for. It is one model, and only while it is being served."""
 
+from typing import Annotated
+
 import fastapi
 
 from mtplx.server import openapi
@@ -19,7 +21,9 @@ async def list_models(engine: Engine) -> dict[str, object]:
 
 
 @router.get("/v1/models/{name:path}", responses=openapi.replies(ModelCard) | openapi.errors(401, 404, 500, 503))
-async def retrieve_model(name: str, engine: Engine) -> dict[str, object]:
+async def retrieve_model(
+    name: Annotated[str, fastapi.Path(description="What requests call the model.")], engine: Engine
+) -> dict[str, object]:
     """The served model, if that is its name. Names may hold slashes."""
     model = engine.require_model()
     if tidy(f"/{name}") != tidy(f"/{model.name}"):  # its slashes have been tidied on the way here

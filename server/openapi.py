@@ -3,12 +3,12 @@
 Knows OpenAPI's form, and every error there is. Knows no field: schemas describe their own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
 from fastapi import FastAPI
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, Field, create_model
 from pydantic.json_schema import models_json_schema
 
 from mtplx.engine.errors import EngineUnavailableError, NonFiniteLogitsError, OverloadedError, TimedOutError
@@ -96,7 +96,8 @@ def errors(*statuses: int) -> Responses:
 
 def reply_with(choice: type[Choice], name: str) -> type[Reply]:
     """The model of a reply, or of a chunk of one, whose choices are of that kind."""
-    return create_model(name, __base__=Reply, choices=(list[choice], ...))  # type: ignore[valid-type]
+    choices = Field(description=Reply.model_fields["choices"].description)
+    return create_model(name, __base__=Reply, choices=(list[choice], choices))  # type: ignore[valid-type]
 
 
 def install(app: FastAPI) -> None:
@@ -108,6 +109,7 @@ def install(app: FastAPI) -> None:
         if app.openapi_schema is None:
             document = described_by_fastapi()
             _gather_components(document)
+            _restore_examples(document)
             document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
             document["security"] = [{}, {"key": []}]
         return app.openapi_schema or {}
@@ -123,12 +125,25 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
 
 def _gather_components(document: dict[str, Any]) -> None:
     components: dict[str, Any] = document.setdefault("components", {}).setdefault("schemas", {})
-    for operation in (operation for path in document["paths"].values() for operation in path.values()):
+    for operation in _operations(document):
         for part in (operation.get("requestBody", {}), *operation["responses"].values()):
             for media in part.get("content", {}).values():
                 for name, schema in media.get("schema", {}).pop(_DEFINITIONS, {}).items():
                     if components.setdefault(name, schema) != schema:
                         raise ValueError(f"there are two schemas named {name}")
+
+
+def _restore_examples(document: dict[str, Any]) -> None:
+    """FastAPI has left out what is null in them."""
+    for operation in _operations(document):
+        for status, response in operation["responses"].items():
+            media = response.get("content", {}).get("application/json", {})
+            if "example" in media:
+                media["example"] = _ERRORS[int(status)][1].body
+
+
+def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (operation for methods in document["paths"].values() for operation in methods.values())
 
 
 def _error(meaning: str, example: ApiError) -> dict[str, Any]:

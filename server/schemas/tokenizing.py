@@ -22,8 +22,10 @@ class TokenizeBody(Body):
     }
 
     model: str | None = Field(None, description="The model's name; the one that is served if not given.")
-    prompt: str | None = None
-    messages: Annotated[list[Message] | None, FailFast()] = Field(None, min_length=1)
+    prompt: str | None = Field(None, description="The text to tokenize.")
+    messages: Annotated[list[Message] | None, FailFast()] = Field(
+        None, min_length=1, description="The chat whose prompt to tokenize."
+    )
     add_special_tokens: bool | None = Field(
         None,
         description="Whether the tokenizer adds tokens of its own, such as one for the beginning. It does for a prompt "
@@ -54,17 +56,17 @@ class TokenizeBody(Body):
 
 class DetokenizeBody(Body):
     model: str | None = Field(None, description="The model's name; the one that is served if not given.")
-    tokens: Annotated[list[Natural], FailFast()]
+    tokens: Annotated[list[Natural], FailFast()] = Field(description="The token ids.")
 
 
 class TokenizeReply(BaseModel):
     """`token_strs` are the tokens as model files spell them, if the request asked for them."""
 
-    count: int
-    max_model_len: int
-    tokens: list[int]
-    token_strs: list[str] | None
+    count: int = Field(description="How many tokens there are.")
+    max_model_len: int = Field(description="The most tokens of prompt and output together.")
+    tokens: list[int] = Field(description="The token ids.")
+    token_strs: list[str] | None = Field(description="The tokens as model files spell them.")
 
 
 class DetokenizeReply(BaseModel):
-    prompt: str
+    prompt: str = Field(description="The text.")
