@@ -21,12 +21,16 @@ _SAMPLING = {
     "logit_bias": {"42": -100},
     "seed": 7,
 }
+_ENDING = {"stop": ["\n\n"], "stop_token_ids": [2], "min_tokens": 4, "ignore_eos": True}
 _SPECULATION = {"speculative_depth": 4, "drafter": "ngram", "acceptance": "coupled"}
 _SERVING = {"priority": -1, "timeout_s": 30, "cache_salt": "a secret of mine", "user": "somebody"}
 
 COMPLETIONS: Examples = {
-    "a prompt": {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 64, "temperature": 0, "stop": ["\n\n"]},
+    "a prompt": {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 64, "temperature": 0, **_ENDING},
     "sampling": {"model": MODEL, "prompt": [72, 101, 108, 108, 111], "max_tokens": 16, **_SAMPLING},
+    "several choices": {"model": MODEL, "prompt": ["Once", "Twice"], "max_tokens": 16, "n": 2, "best_of": 3},
+    "scoring a text": {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 0, "echo": True, "logprobs": 5},
+    "filling in": {"model": MODEL, "prompt": "def add(a, b):\n", "suffix": "\n    return c", "max_tokens": 16},
     "streaming": {
         "model": MODEL,
         "prompt": "Once upon a time",
@@ -34,6 +38,7 @@ COMPLETIONS: Examples = {
         "stream": True,
         "stream_options": {"include_usage": True},
     },
+    "a fixed depth": {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 64, "num_draft_tokens": 3},
     "speculation": {
         "model": MODEL,
         "prompt": "def add(a, b):",
@@ -44,6 +49,16 @@ COMPLETIONS: Examples = {
     },
 }
 
+# What hosted services want to know, and what changes nothing here.
+_HOSTED = {
+    "metadata": {"project": "fairy tales"},
+    "prompt_cache_key": "fairy tales",
+    "prompt_cache_options": {"mode": "implicit"},
+    "prompt_cache_retention": "24h",
+    "safety_identifier": "somebody",
+    "service_tier": "auto",
+    "store": False,
+}
 _QUESTION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why is the sky blue?"}]
 
 CHATS: Examples = {
@@ -52,8 +67,11 @@ CHATS: Examples = {
         "messages": [{"role": "user", "content": "Why is the sky blue?"}],
         "max_completion_tokens": 64,
         "temperature": 0,
+        **_ENDING,
     },
-    "sampling": {"model": MODEL, "messages": _QUESTION, "max_tokens": 16, "stop": "\n\n", **_SAMPLING},
+    "sampling": {"model": MODEL, "messages": _QUESTION, "max_tokens": 16, **_SAMPLING},
+    "several choices": {"model": MODEL, "messages": _QUESTION, "max_tokens": 16, "n": 2},
+    "log probabilities": {"model": MODEL, "messages": _QUESTION, "max_tokens": 16, "logprobs": True, "top_logprobs": 5},
     "streaming": {
         "model": MODEL,
         "messages": _QUESTION,
@@ -61,6 +79,7 @@ CHATS: Examples = {
         "stream": True,
         "stream_options": {"include_usage": True},
     },
+    "a fixed depth": {"model": MODEL, "messages": _QUESTION, "max_tokens": 16, "num_draft_tokens": 3, **_HOSTED},
     "speculation": {
         "model": MODEL,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Write add in Python."}]}],
