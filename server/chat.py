@@ -46,5 +46,4 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
 
 
 def for_template(message: Message) -> ChatMessage:
-    """OpenAI renamed the system's role; the templates of models know it by its old name."""
-    return {"role": "system" if message.role == "developer" else message.role, "content": message.content}
+    return message.for_template()

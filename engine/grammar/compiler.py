@@ -25,6 +25,7 @@ _REMEDIES = {
     "regex": "use Rust's syntax, without look-around and back-references",
     "choice": "give other texts",
     "grammar": "use Lark's notation, with a rule named start, or GBNF's, with one named root",
+    "tool_calls": "leave out or rewrite what is not supported of the tools' parameters",
 }
 
 

@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 from typing import Literal
 
-GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "grammar"]
+GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "grammar", "tool_calls"]
 
 
 @dataclass(frozen=True)
 class GrammarSpec:
-    """The whole output is a JSON object, JSON by a schema, a match of a regular expression, one of some texts, or a
-    sentence of a grammar.
+    """The whole output is a JSON object, JSON by a schema, a match of a regular expression, one of some texts, a
+    sentence of a grammar, or calls of tools.
 
     `value` is the schema as JSON text, the expression in Rust's syntax, the texts, or the grammar in Lark's or GBNF's
-    notation; nothing for a JSON object. `field` names the field of the request that asked for it, for errors.
+    notation, of calls in Lark's; nothing for a JSON object. `field` names the field of the request that asked for it,
+    for errors.
     """
 
     kind: GrammarKind

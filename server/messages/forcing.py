@@ -1,0 +1,76 @@
+"""A grammar of outputs that are calls of tools and nothing else, for requests that leave the model no choice.
+
+Knows how calls are spelled where they are JSON. Calls in other styles cannot be forced.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mtplx.engine.errors import InvalidRequestError
+from mtplx.engine.grammar.spec import GrammarSpec
+from mtplx.engine.text.abilities import ChatAbilities, ThinkingMarkers, ToolStyle
+from mtplx.server.schemas.tool_choice import ToolUse
+
+MOST_FORCED_CALLS = 16  # a model that is forced to call may know no end
+
+# JSON as Python spells it, and so do the chat templates in which models have seen calls.
+_SPELLING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+# Keywords that may bring in properties from elsewhere.
+_COMBINING = {"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas", "patternProperties"}
+
+
+def forced_calls(abilities: ChatAbilities, use: ToolUse, *, is_thinking: bool) -> GrammarSpec | None:
+    """The grammar that makes the output one or more calls, with arguments by the tool's schema; None if none is forced.
+
+    A model that thinks may do so before. `is_thinking` says that the prompt has opened its thoughts already.
+    Raises InvalidRequestError if the model writes calls in a style that cannot be forced.
+    """
+    if not use.must_call:
+        return None
+    if not abilities.tools.is_json:
+        raise InvalidRequestError(
+            f"this model writes calls of tools in the style {abilities.tools.name}, which cannot be forced; use the "
+            'tool_choice "auto"',
+            field="tool_choice",
+        )
+    most = MOST_FORCED_CALLS if use.most_calls is None else use.most_calls
+    further = f' ("\\n" call){{0,{most - 1}}}' if most > 1 else ""
+    calls = [_call(tool["function"], abilities.tools) for tool in use.offered]
+    rules = [f"call_{index}: {call}" for index, call in enumerate(calls)]
+    lines = [
+        f"start: {_thoughts_if_any(abilities.thinking, is_thinking=is_thinking)}call{further}",
+        f"call: {' | '.join(f'call_{index}' for index in range(len(calls)))}",
+        *rules,
+        *_thinking_rules(abilities.thinking),
+    ]
+    return GrammarSpec("tool_calls", "\n".join(lines), field="tools")
+
+
+def _call(function: Mapping[str, Any], style: ToolStyle) -> str:
+    head = f'{style.start}\n{{"name": {json.dumps(function["name"])}, "arguments": '
+    schema = json.dumps({**_closed(function["parameters"]), "x-guidance": _SPELLING}, ensure_ascii=False)
+    return f"{_literal(head)} %json {schema} {_literal('}' + chr(10) + style.end)}"
+
+
+def _closed(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema that lists its properties means these, unless it says otherwise: nobody wants arguments made up."""
+    lists_them_all = "properties" in parameters and not parameters.keys() & _COMBINING
+    return {"additionalProperties": False, **parameters} if lists_them_all else parameters
+
+
+def _thoughts_if_any(thinking: ThinkingMarkers | None, *, is_thinking: bool) -> str:
+    if thinking is None:
+        return ""
+    return "thoughts " if is_thinking else f"({_literal(thinking.start)} thoughts)? "
+
+
+def _thinking_rules(thinking: ThinkingMarkers | None) -> list[str]:
+    if thinking is None:
+        return []
+    return ["thoughts: until_end blank", f"until_end[suffix={_literal(thinking.end)}]: /(.|\\n)*/", "blank: /\\n{0,2}/"]
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
