@@ -1,7 +1,7 @@
 # Everything one does here, for people and machines alike. Needs make, and Python 3.11 or newer with pip.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native serve test test-clients check sanitize bench bench-bars bench-kernels bench-serve soak clean
+.PHONY: help setup native serve test test-clients check sanitize bench bench-bars bench-kernels bench-serve soak fuzz clean
 
 IS_NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 ifndef PYTHON
@@ -112,6 +112,10 @@ bench-serve: setup  ## Measure many clients at once; LLAMA_SERVER=path compares 
 SECONDS := 1200
 soak: setup  ## Let clients come and go for SECONDS (1200), then see whether all adds up; JSON=path writes rows
 	@JSON="$(JSON)" $(BIN)/python -m tests.bench.soak $(SECONDS)
+
+REQUESTS := 10000
+fuzz: setup  ## Send REQUESTS (10000) strange requests; SEED=number sends those of an earlier run again
+	@$(BIN)/python -m tests.fuzz $(REQUESTS) $(SEED)
 
 clean:  ## Remove .venv, .venv-clients and all that was built
 	rm -rf $(VENV) $(CLIENTS_VENV) $(CLIENTS)/node_modules kernels/*.so build dist *.egg-info
