@@ -1,12 +1,12 @@
-"""OpenAI's own Python client works unmodified, and raises its own exceptions."""
+"""OpenAI's own Python client works unmodified. What it raises is in `test_openai_errors`."""
 
 from collections.abc import Iterator
 
 import openai
 import pytest
 
-from tests.server.conftest import Client, StartServer
-from tests.server.engines import CONTEXT_LENGTH, MODEL, letter_engine, unloadable_engine
+from tests.server.conftest import Client
+from tests.server.engines import MODEL
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -96,45 +96,3 @@ async def test_the_asynchronous_client_works(async_api: openai.AsyncOpenAI) -> N
         assert text == whole.choices[0].message.content
         with pytest.raises(openai.NotFoundError):
             await api.completions.create(model="other", prompt="abc")
-
-
-def test_a_bad_request_raises_bad_request_error(api: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        api.completions.create(model=MODEL, prompt="a" * CONTEXT_LENGTH)
-    assert caught.value.code == "context_length_exceeded"
-    assert caught.value.param == "prompt"
-    assert caught.value.type == "invalid_request_error"
-
-
-def test_an_unknown_model_raises_not_found_error(api: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError) as caught:
-        api.completions.create(model="other", prompt="abc")
-    assert caught.value.code == "model_not_found"
-
-
-def test_a_failing_engine_raises_internal_server_error(api: openai.OpenAI) -> None:
-    with pytest.raises(openai.InternalServerError):
-        api.completions.create(model=MODEL, prompt="abc!")
-
-
-def test_a_stream_that_fails_raises_api_error(api: openai.OpenAI) -> None:
-    stream = api.completions.create(
-        model=MODEL, prompt="abc", max_tokens=9, logit_bias={str(ord("!")): 100}, stream=True
-    )
-    assert next(stream).choices[0].text == "!"
-    with pytest.raises(openai.APIError, match="not finite"):
-        next(stream)
-
-
-def test_an_unready_server_raises_internal_server_error(start_server: StartServer) -> None:
-    with connect(start_server(unloadable_engine)) as api, pytest.raises(openai.InternalServerError) as caught:
-        api.completions.create(model=MODEL, prompt="abc")
-    assert caught.value.status_code == 503
-
-
-def test_a_full_server_raises_rate_limit_error(start_server: StartServer) -> None:
-    client = start_server(letter_engine(pace_s=0.02), max_running=1, max_waiting=0)
-    with connect(client) as api, api.completions.create(model=MODEL, prompt="a", max_tokens=4000, stream=True):
-        with pytest.raises(openai.RateLimitError) as caught:
-            api.completions.create(model=MODEL, prompt="abc")
-        assert caught.value.code == "rate_limit_exceeded"
