@@ -77,17 +77,19 @@ class MessageParser:
         return [*starts, *self._abilities.fillers, *([self._abilities.tools.start] if self._tools else [])]
 
     def _pass(self, marker: str, parts: list[Part]) -> None:
-        style, thinking = self._abilities.tools, self._abilities.thinking
+        style = self._abilities.tools
         if self.is_thinking:
             self.is_thinking = self._may_think = False
+            self._run = Run(follows_marker=True)
         elif marker == style.start:
             self._block = JsonBlock(style, self._tools) if style.is_json else ParsedBlock(style, self._tools)
-            return
-        elif thinking and marker == thinking.start:
-            if not self._may_think:  # there was text before it, in the same piece
-                return self._say(marker, parts)
+        elif marker in self._abilities.fillers:
+            self._run.pass_marker()
+        elif self._may_think:
             self.is_thinking = True
-        self._run = Run(follows_marker=True)
+            self._run = Run(follows_marker=True)
+        else:  # thoughts, where there was text before them in the same piece
+            self._say(marker, parts)
 
     def _read_block(self, block: Block, text: str, parts: list[Part]) -> str | None:
         self._take(block.push(text), parts)
@@ -107,7 +109,8 @@ class MessageParser:
                     self._say(piece.text, parts)
 
     def _open_call(self, call: CallName, parts: list[Part]) -> None:
-        self._run, self._may_think = Run(follows_marker=True), False
+        self._run.pass_marker()
+        self._may_think = False
         self._leaves_out = self.num_calls == self._most_calls
         if not self._leaves_out:
             parts.append(ToolCallOpened(self.num_calls, call.id or new_call_id(), call.name))

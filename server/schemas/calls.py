@@ -23,6 +23,8 @@ def _read_arguments(value: object) -> object:
 
 
 class FunctionCall(Body):
+    """The call of a function."""
+
     name: str = Field(min_length=1, description="The function's name.")
     arguments: Annotated[dict[str, Any], BeforeValidator(_read_arguments, json_schema_input_type=str)] = Field(
         description="Its arguments: the JSON text of an object. An empty text stands for none."
@@ -30,6 +32,8 @@ class FunctionCall(Body):
 
 
 class ToolCall(Body):
+    """The call of a tool, as a reply has it."""
+
     id: str = Field(description="What the answering message of the tool calls it.")
     type: Literal["function"] = Field(description="What kind of tool it is.")
     function: FunctionCall = Field(description="The function and its arguments.")

@@ -85,8 +85,8 @@ class Message(Body):
     function_call: FunctionCall | None = Field(None, description="The function it called: tool_calls' older form.")
     reasoning_content: str | None = Field(None, description="The thoughts before it; told to the chat template.")
     refusal: str | None = Field(None, description="The words of a refusal, which stand for its content.")
-    annotations: Unused = None
-    audio: Unused = None
+    annotations: Unused = Field(None, description="What a reply has none of; only an empty list is taken.")
+    audio: Unused = Field(None, description="What a reply has none of; only null is taken.")
 
     @model_validator(mode="after")
     def _has_what_its_role_has(self) -> Self:

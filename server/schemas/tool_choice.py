@@ -20,27 +20,33 @@ class ToolChoice:
     names: tuple[str, ...] | None = None
 
 
-class _Name(Body):
+class ToolName(Body):
+    """Which function is meant."""
+
     name: str = Field(description="The name of a function among the tools.")
 
 
 class NamedTool(Body):
     """The tool that is to be called."""
 
-    type: Literal["function"]
-    function: _Name
+    type: Literal["function"] = Field(description="What kind of tool it is.")
+    function: ToolName = Field(description="The function.")
 
 
-class _AllowedTools(Body):
+class AllowedToolList(Body):
+    """Some of the tools."""
+
     mode: Literal["auto", "required"] = Field(description="Whether one of them must be called.")
-    tools: Annotated[list[NamedTool], FailFast()] = Field(min_length=1, max_length=MAX_TOOLS)
+    tools: Annotated[list[NamedTool], FailFast()] = Field(
+        min_length=1, max_length=MAX_TOOLS, description="Which of the tools."
+    )
 
 
 class AllowedTools(Body):
     """The tools that may be called."""
 
-    type: Literal["allowed_tools"]
-    allowed_tools: _AllowedTools
+    type: Literal["allowed_tools"] = Field(description="That tools are allowed.")
+    allowed_tools: AllowedToolList = Field(description="Which, and whether one of them must be called.")
 
 
 def _read_choice(value: object) -> ToolChoice | None:

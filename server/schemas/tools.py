@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, FailFast, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from mtplx.engine.text.abilities import Tool as TemplateTool
 from mtplx.server.schemas.calls import only_functions
@@ -26,6 +26,8 @@ def _read_parameters(value: object) -> object:
 
 
 class Function(Body):
+    """A function that the model may call: the client runs it."""
+
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$", description="Its name.")
     description: str | None = Field(None, description="What it does and when to call it.")
     parameters: Annotated[dict[str, Any] | None, BeforeValidator(_read_parameters)] = Field(
@@ -39,6 +41,8 @@ class Function(Body):
 
 
 class Tool(Body):
+    """A tool that the model may call."""
+
     type: Literal["function"] = Field(description="What kind of tool it is.")
     function: Function = Field(description="The function that can be called.")
 
@@ -60,13 +64,13 @@ def _are_few(value: object) -> object:
     return value
 
 
-def _differ(tools: list[Tool]) -> list[Tool]:
+def _differ(tools: list[Tool] | None) -> list[Tool] | None:
     names: set[str] = set()
-    for index, tool in enumerate(tools):
+    for index, tool in enumerate(tools or ()):
         if tool.function.name in names:
             raise invalid("is the name of another tool as well", at=f"[{index}].function.name")
         names.add(tool.function.name)
     return tools
 
 
-Tools: TypeAlias = Annotated[list[Tool], FailFast(), BeforeValidator(_are_few), AfterValidator(_differ)]
+Tools: TypeAlias = Annotated[list[Tool] | None, FailFast(), BeforeValidator(_are_few), AfterValidator(_differ)]
