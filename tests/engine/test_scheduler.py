@@ -166,6 +166,15 @@ def test_first_come_first_served_beyond_the_most_that_run() -> None:
     assert ended == list("abcd")
 
 
+def test_the_end_of_a_request_tells_what_ended_it() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(request("a", max_tokens=50, stop_token_ids=(4,)))
+    scheduler.add(request("b", max_tokens=2))
+    updates = run(scheduler)
+    assert (completion_of(updates, "a").reason, completion_of(updates, "a").stop_reason) == ("stop", 4)
+    assert (completion_of(updates, "b").reason, completion_of(updates, "b").stop_reason) == ("length", None)
+
+
 def test_the_load_tells_what_rows_take_and_what_is_set_aside() -> None:
     scheduler = make_scheduler()
     scheduler.add(request("a", prompt=(1, 2, 3, 4, 5, 6)))
