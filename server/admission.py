@@ -9,7 +9,7 @@ from typing import Any
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import InvalidRequestError
-from mtplx.engine.types import AUTO, PLAIN, Depth, Request, SamplingParams, usual_acceptance
+from mtplx.engine.types import AUTO, PLAIN, Depth, Grammar, Request, SamplingParams, usual_acceptance
 from mtplx.server.bridge import ServedModel
 from mtplx.server.errors import ApiError
 from mtplx.server.excerpts import excerpt
@@ -57,14 +57,15 @@ def admit(
     *,
     request_id: str,
     choice: int = 0,
+    grammar: Grammar | None = None,
     prediction: Sequence[int] = (),
     pool: str | None = None,
     default_max_tokens: int | None,
     model: ServedModel,
     settings: Settings,
 ) -> Request:
-    """The request for one of the choices that `body` asks for, with prompt and prediction as token ids, and the pool of
-    texts to copy from.
+    """The request for one of the choices that `body` asks for, with prompt and prediction as token ids, what the text
+    keeps to, and the pool of texts to copy from.
 
     A default of None is all the room that the context leaves; a default that exceeds the room is lowered to it.
     Raises InvalidRequestError, or ContextLengthError if prompt and output do not fit the context, which name the
@@ -90,6 +91,7 @@ def admit(
         cache_salt=body.cache_salt or "",
         timeout_s=_least(body.timeout_s, settings.request_timeout_s),
         choice=choice,
+        grammar=grammar,
         ignore_eos=bool(body.ignore_eos),
         stop_token_ids=tuple(body.stop_token_ids),
         min_tokens=body.min_tokens or 0,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.errors import EngineUnavailableError
+from mtplx.engine.grammar.compiler import GrammarCompiler
 from mtplx.engine.limits import Limits
 from mtplx.engine.loop import EngineLoop, LoopStatus, Stepper
 from mtplx.engine.text.fill_in import FillIn
@@ -66,6 +67,10 @@ class ServedModel:
     @cached_property
     def token_texts(self) -> TokenTexts:
         return TokenTexts(self.loaded.tokenizer)
+
+    @cached_property
+    def grammars(self) -> GrammarCompiler:
+        return GrammarCompiler(self.loaded.tokenizer, self.loaded.vocab_size)
 
     @cached_property
     def fill_in(self) -> FillIn | None:

@@ -2,16 +2,19 @@
 
 import fastapi
 
-from mtplx.engine.text.tokenizer import ChatMessage
+from mtplx.engine.types import Grammar
 from mtplx.server import openapi
 from mtplx.server.admission import require_name
-from mtplx.server.chat_choices import ChatFormat
+from mtplx.server.bridge import ServedModel
+from mtplx.server.chat_choices import ChatFormat, Reading
 from mtplx.server.dependencies import Engine
+from mtplx.server.grammars import answer_only, compile_grammar
+from mtplx.server.messages.forcing import forced_calls
 from mtplx.server.parsing import read_body
-from mtplx.server.prompts import encode_chat
+from mtplx.server.prompts import ChatPrompt, encode_chat
+from mtplx.server.response_formats import grammar_spec
 from mtplx.server.schemas.chat import ChatBody
 from mtplx.server.schemas.examples import CHATS
-from mtplx.server.schemas.messages import Message
 from mtplx.server.schemas.replies import ChatChoice, ChatChunkChoice
 from mtplx.server.serving import serve
 
@@ -33,17 +36,31 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
     body = await read_body(request, ChatBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
-    prompt = await encode_chat(model, [for_template(message) for message in body.messages])
+    prompt = await encode_chat(
+        model,
+        [message.for_template() for message in body.messages],
+        tools=body.tool_use.offered,
+        template_kwargs=body.chat_template_kwargs,
+        continue_final_message=bool(body.continue_final_message),
+    )
+    reading = Reading(model.loaded.tokenizer.chat_abilities, body.tool_use, prompt.is_thinking)
     return await serve(
         request,
         engine,
         model,
         body,
-        [prompt],
-        ChatFormat(model.token_texts if body.logprobs else None),
+        [prompt.tokens],
+        ChatFormat(reading, model.token_texts if body.logprobs else None),
+        grammar=await _grammar(model, body, prompt),
         default_max_tokens=None,
     )
 
 
-def for_template(message: Message) -> ChatMessage:
-    return message.for_template()
+async def _grammar(model: ServedModel, body: ChatBody, prompt: ChatPrompt) -> Grammar | None:
+    """What the message keeps to: calls that it must make, or a format of its answer."""
+    abilities = model.loaded.tokenizer.chat_abilities
+    calls = forced_calls(abilities, body.tool_use, is_thinking=prompt.is_thinking)
+    if calls is not None:
+        return await compile_grammar(model, calls)
+    answer = await compile_grammar(model, grammar_spec(body))
+    return None if answer is None else answer_only(model, answer, is_thinking=prompt.is_thinking)

@@ -6,8 +6,10 @@ from mtplx.server import openapi
 from mtplx.server.admission import require_name
 from mtplx.server.bridge import ServedModel
 from mtplx.server.dependencies import Engine
+from mtplx.server.grammars import compile_grammar
 from mtplx.server.parsing import read_body
 from mtplx.server.prompts import encode_fill_in, encode_text
+from mtplx.server.response_formats import grammar_spec
 from mtplx.server.schemas.completion import CompletionBody
 from mtplx.server.schemas.examples import COMPLETIONS
 from mtplx.server.schemas.replies import TextChoice
@@ -46,6 +48,7 @@ async def create_completion(request: fastapi.Request, engine: Engine) -> fastapi
         body,
         prompts,
         TextFormat(echoes, texts, body.num_choices),
+        grammar=await compile_grammar(model, grammar_spec(body)),
         default_max_tokens=DEFAULT_MAX_TOKENS,
     )
 

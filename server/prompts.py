@@ -4,11 +4,16 @@ Knows tokenizer, context and chat messages; knows no request.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from mtplx.engine.errors import ContextLengthError, InvalidRequestError
+from mtplx.engine.text.abilities import Tool
 from mtplx.engine.text.tokenizer import ChatMessage
 from mtplx.server.bridge import ServedModel
+
+Encoded = TypeVar("Encoded")
 
 _LONG_CHARS = 4096  # takes milliseconds to tokenize
 
@@ -34,14 +39,36 @@ async def encode_fill_in(model: ServedModel, beginning: str | Sequence[int], end
     return fill_in.prompt(tokens, await _encode_part(model, end, "suffix"))
 
 
-async def encode_chat(model: ServedModel, messages: Sequence[ChatMessage]) -> list[int]:
-    """Tokens of the prompt for the assistant's next turn. Raises ContextLengthError likewise, or InvalidRequestError
-    if the template objects."""
+@dataclass(frozen=True)
+class ChatPrompt:
+    """The tokens of a prompt for the assistant's turn, and whether it ends within a thought, not yet ended."""
 
-    def encode() -> list[int]:
-        text = model.loaded.tokenizer.render_chat(messages)
+    tokens: Sequence[int]
+    is_thinking: bool
+
+
+async def encode_chat(
+    model: ServedModel,
+    messages: Sequence[ChatMessage],
+    *,
+    tools: Sequence[Tool] = (),
+    template_kwargs: Mapping[str, Any] | None = None,
+    continue_final_message: bool = False,
+) -> ChatPrompt:
+    """The prompt for the assistant's next turn, or for the rest of its last one. Raises ContextLengthError likewise, or
+    InvalidRequestError if the template objects."""
+    tokenizer = model.loaded.tokenizer
+
+    def encode() -> ChatPrompt:
+        text = tokenizer.render_chat(
+            messages,
+            tools=tools,
+            template_kwargs=template_kwargs,
+            continue_final_message=continue_final_message,
+        )
         _check_fits(model, text, "messages")
-        return model.loaded.tokenizer.encode(text, add_special_tokens=False)
+        tokens = tokenizer.encode(text, add_special_tokens=False)
+        return ChatPrompt(tokens, tokenizer.chat_abilities.begins_thinking(text))
 
     return await _encode(sum(len(message["content"]) for message in messages), encode)
 
@@ -73,5 +100,5 @@ def _check_fits(model: ServedModel, text: str, field: str) -> None:
         )
 
 
-async def _encode(num_chars: int, encode: Callable[[], list[int]]) -> list[int]:
+async def _encode(num_chars: int, encode: Callable[[], Encoded]) -> Encoded:
     return await asyncio.to_thread(encode) if num_chars > _LONG_CHARS else encode()

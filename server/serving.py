@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import fastapi
 
+from mtplx.engine.types import Grammar
 from mtplx.server.admission import admit_all
 from mtplx.server.bridge import AsyncEngine, ServedModel
 from mtplx.server.connection import cut_off
@@ -23,9 +24,11 @@ async def serve(
     prompts: Sequence[Sequence[int]],
     reply_format: ReplyFormat,
     *,
+    grammar: Grammar | None = None,
     default_max_tokens: int | None,
 ) -> fastapi.Response:
-    """Submit and reply, with `body.num_choices` choices for each of the prompts, which are token ids.
+    """Submit and reply, with `body.num_choices` choices for each of the prompts, which are token ids,
+    all of which keep to `grammar`.
 
     Raises EngineError while an error status can still be sent; later errors end the stream.
     """
@@ -35,6 +38,7 @@ async def serve(
         body,
         prompts,
         reply_id=writer.id,
+        grammar=grammar,
         prediction=await encode_prediction(model, body.prediction),
         pool=_pool(request) if settings.ngram_pool_tokens else None,
         default_max_tokens=default_max_tokens,

@@ -1,13 +1,15 @@
 """The body of POST /v1/chat/completions."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import FailFast, Field, model_validator
 
 from mtplx.server.schemas.fields import PositiveInt, ShortMap, invalid
 from mtplx.server.schemas.messages import Message
 from mtplx.server.schemas.sampling import SamplingBody
+from mtplx.server.schemas.tool_choice import ChosenTools, ToolUse, tool_use
+from mtplx.server.schemas.tools import Tools
 
 MAX_TOP_LOGPROBS = 20  # as OpenAI has it
 
@@ -22,9 +24,6 @@ class ChatBody(SamplingBody):
         "modalities": (["text"],),
         "moderation": (),
         "reasoning_effort": (),
-        "response_format": ({"type": "text"},),
-        "tool_choice": ("none", "auto"),
-        "tools": ([],),
         "verbosity": ("medium",),
         "web_search_options": (),
     }
@@ -34,9 +33,20 @@ class ChatBody(SamplingBody):
     max_completion_tokens: PositiveInt | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    tools: Tools = Field(None, description="What the model may call.")
+    tool_choice: ChosenTools = Field(None, description="Whether it may, must or must not call, and which of them.")
+    parallel_tool_calls: bool | None = Field(None, description="Whether it may call several at once; it may, if unset.")
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        None, description="Variables for the model's chat template, as vLLM has it, such as enable_thinking."
+    )
+    continue_final_message: bool | None = Field(
+        None, description="Whether the reply goes on with the last message, the assistant's own, as vLLM has it."
+    )
+    add_generation_prompt: bool | None = Field(
+        None, description="As vLLM has it; must be the opposite of continue_final_message, which says the same."
+    )
     # Accepted: these change nothing here.
     metadata: ShortMap | None = None
-    parallel_tool_calls: bool | None = None
     prompt_cache_key: str | None = None
     prompt_cache_options: ShortMap | None = None
     prompt_cache_retention: str | None = None
@@ -56,6 +66,26 @@ class ChatBody(SamplingBody):
         if self.top_logprobs and not self.logprobs:
             raise invalid("is allowed only when logprobs is true", at=".top_logprobs")
         return self
+
+    @model_validator(mode="after")
+    def _uses_tools_that_are_there(self) -> Self:
+        use = self.tool_use  # raises if it does not
+        if use.offered and not use.must_call and self.format_fields:
+            message = 'cannot be kept to by an output that may call tools; let tool_choice be "none" or "required"'
+            raise invalid(message, "unsupported_value", at=f".{self.format_fields[0]}")
+        return self
+
+    @model_validator(mode="after")
+    def _begins_a_turn_or_goes_on(self) -> Self:
+        begins, goes_on = self.add_generation_prompt, bool(self.continue_final_message)
+        if begins is not None and begins == goes_on:
+            raise invalid("must be true unless continue_final_message is, and then false", at=".add_generation_prompt")
+        return self
+
+    @property
+    def tool_use(self) -> ToolUse:
+        """What tools, tool_choice and parallel_tool_calls come to."""
+        return tool_use(self.tools or [], self.tool_choice, self.parallel_tool_calls)
 
     @property
     def num_logprobs(self) -> int | None:

@@ -88,9 +88,15 @@ class FormattedBody(Body):
 
     @model_validator(mode="after")
     def _keeps_to_one_format(self) -> Self:
-        given = [name for name in FormattedBody.model_fields if getattr(self, name) is not None]
-        if self.response_format is not None and self.response_format.type == "text":
-            given.remove("response_format")
+        given = self.format_fields
         if len(given) > 1:
             raise invalid(f"cannot be kept to beside {given[0]}; give one of them", at=f".{given[1]}")
         return self
+
+    @property
+    def format_fields(self) -> list[str]:
+        """The fields that say what the output keeps to: one, or none where any text will do."""
+        given = [name for name in FormattedBody.model_fields if getattr(self, name) is not None]
+        if self.response_format is not None and self.response_format.type == "text":
+            given.remove("response_format")
+        return given

@@ -119,11 +119,35 @@ class ChatLogprobs(BaseModel):
     refusal: None = Field(default=None, description="Always null.")
 
 
+class CalledFunction(BaseModel):
+    name: str = Field(description="The function's name.")
+    arguments: str = Field(description="Its arguments: the JSON text of an object.")
+
+
+class CalledTool(BaseModel):
+    id: str = Field(description="What the message that answers it calls it.")
+    type: Literal["function"] = Field(default="function", description="What kind of tool it is.")
+    function: CalledFunction = Field(description="The function, and with which arguments.")
+
+
 class ChatMessage(BaseModel):
+    """What the assistant says. Its thoughts and the tools it calls are left out where there are none."""
+
     role: Literal["assistant"] = Field(default="assistant", description="Who speaks.")
-    content: str = Field(description="What it says.")
+    content: str | None = Field(description="What it says; null if it only calls tools.")
+    reasoning_content: str | None = Field(default=None, description="What it thought before.")
+    tool_calls: list[CalledTool] | None = Field(default=None, description="The tools it calls.")
     refusal: None = Field(default=None, description="Always null.")
     annotations: list[None] = Field(default_factory=list, description="Always empty.")
+
+    @model_serializer(mode="wrap")
+    def _said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, object]:
+        fields: dict[str, object] = serialize(self)
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name not in ("reasoning_content", "tool_calls")
+        }
 
 
 class ChatChoice(Choice):
@@ -131,15 +155,40 @@ class ChatChoice(Choice):
     logprobs: ChatLogprobs | None = Field(default=None, description="Log probabilities, if the request asks for them.")
 
 
+class FunctionDelta(BaseModel):
+    """What a chunk adds to a call: its name at once, and then its arguments piece by piece."""
+
+    name: str | None = Field(default=None, description="The function's name, in the first chunk of a call.")
+    arguments: str = Field(default="", description="More of the JSON text of its arguments.")
+
+    @model_serializer
+    def _said(self) -> dict[str, str]:
+        return {**({} if self.name is None else {"name": self.name}), "arguments": self.arguments}
+
+
+class ToolCallDelta(BaseModel):
+    index: int = Field(description="Which of the message's calls it is.")
+    id: str | None = Field(default=None, description="What the call is called, in its first chunk.")
+    type: Literal["function"] | None = Field(default=None, description="What kind of tool, in its first chunk.")
+    function: FunctionDelta = Field(description="What the chunk adds to the call.")
+
+    @model_serializer
+    def _said(self) -> dict[str, object]:
+        said = {"index": self.index, "id": self.id, "type": self.type, "function": self.function}
+        return {name: value for name, value in said.items() if value is not None}
+
+
 class ChatDelta(BaseModel):
     """What a chunk adds to the message; a field that it says nothing about is left out."""
 
     role: Literal["assistant"] | None = Field(default=None, description="Who speaks, in the first chunk.")
     content: str | None = Field(default=None, description="More of what it says.")
+    reasoning_content: str | None = Field(default=None, description="More of what it thinks before.")
+    tool_calls: list[ToolCallDelta] | None = Field(default=None, description="More of the tools it calls.")
 
     @model_serializer
-    def _said(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in sorted(self.model_fields_set, reverse=True)}
+    def _said(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
 
 class ChatChunkChoice(Choice):

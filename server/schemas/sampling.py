@@ -15,6 +15,7 @@ from mtplx.configs.settings import AcceptanceName, DrafterName
 from mtplx.engine.types import Depth
 from mtplx.server.excerpts import excerpt
 from mtplx.server.schemas.fields import END_OF_INTEGERS, Body, Natural, PositiveInt, invalid, refuse_unknown
+from mtplx.server.schemas.formats import FormattedBody
 from mtplx.server.schemas.messages import TextPart, read_part
 
 MAX_CHOICES = 128  # as OpenAI has it
@@ -98,7 +99,7 @@ class StreamOptions(Body):
     )
 
 
-class SamplingBody(Body):
+class SamplingBody(FormattedBody):
     """The fields that both endpoints share. None stands for the default."""
 
     UNSUPPORTED: ClassVar[Mapping[str, tuple[object, ...]]] = {}

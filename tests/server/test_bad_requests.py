@@ -85,6 +85,8 @@ SHARED = [
     ({"surprise": 1}, "surprise"),
 ]
 
+A_TOOL = {"type": "function", "function": {"name": "f"}}
+
 
 @pytest.mark.parametrize(("fields", "param"), SHARED)
 def test_both_endpoints_refuse_and_name_the_field(client: Client, fields: dict[str, Any], param: str) -> None:
@@ -160,10 +162,20 @@ def test_completions_refuse_and_name_the_field(client: Client, fields: dict[str,
             {"messages": [{"role": "assistant", "function_call": {"name": "add", "arguments": "[1]"}}]},
             "messages[0].function_call.arguments",
         ),
-        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tools": [A_TOOL, A_TOOL]}, "tools[1].function.name"),
+        ({"tools": [A_TOOL], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [A_TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt"),
+        ({"add_generation_prompt": False}, "add_generation_prompt"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{}]}, "functions"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "guided_regex"),
+        ({"guided_regex": "("}, "guided_regex"),
         ({"logprobs": 1}, "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
@@ -254,7 +266,7 @@ def test_a_token_id_of_thousands_of_digits_is_refused(client: Client) -> None:
         ({"messages": [{"role": "user", "content": "Hi", "mood": 1}]}, "unknown_parameter"),
         ({"messages": [{"role": "assistant", "content": "Hi", "audio": {"id": "1"}}]}, "unsupported_parameter"),
         ({"web_search_options": {}}, "unsupported_parameter"),
-        ({"tools": [{}]}, "unsupported_value"),
+        ({"tools": [{}]}, "missing_required_parameter"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "unsupported_value"),
         ({"messages": [{"role": "user"}]}, "missing_required_parameter"),
         ({"max_tokens": "8"}, "invalid_type"),
@@ -271,8 +283,8 @@ def test_a_refusal_has_openais_code(client: Client, fields: dict[str, Any], code
 
 
 def test_a_refusal_says_what_is_supported(client: Client) -> None:
-    error = error_of(client.chat("Hi", tool_choice="required"), 400)
-    assert error["message"] == 'tool_choice: only "none" or "auto" is supported by this server'
+    error = error_of(client.chat("Hi", modalities=["audio"]), 400)
+    assert error["message"] == 'modalities: only ["text"] is supported by this server'
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate, gzip"])
