@@ -79,7 +79,7 @@ def replies(kind: type[BaseModel], *, chunk: type[BaseModel] | None = None, stat
     content: dict[str, Any] = {"application/json": {"schema": _schema(kind)}}
     meaning = "The reply."
     if chunk is not None:
-        content["text/event-stream"] = {"schema": _schema(chunk)}
+        content["text/event-stream"] = {"schema": _event_schema(chunk)}
         meaning += (
             " If the request says `stream`, it comes as server-sent events: the data of each is a chunk, that of the "
             "last `[DONE]`. An error meanwhile is an event too, and then the last."
@@ -121,6 +121,15 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
     """A reference to the schema of `kind`, which comes along among the definitions; see `_gather_components`."""
     names, definitions = models_json_schema([(kind, "validation")], ref_template=_COMPONENTS)
     return {**names[kind, "validation"], **definitions}
+
+
+def _event_schema(kind: type[BaseModel]) -> dict[str, Any]:
+    """Of an event whose data is JSON, in the form that OpenAPI 3.2 gives it."""
+    inner = _schema(kind)
+    definitions = inner.pop(_DEFINITIONS)
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": inner}
+    described = data | {"description": "A chunk as JSON, or [DONE]."}
+    return {"type": "object", "required": ["data"], "properties": {"data": described}, _DEFINITIONS: definitions}
 
 
 def _gather_components(document: dict[str, Any]) -> None:

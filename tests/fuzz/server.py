@@ -121,7 +121,7 @@ def check_error(body: Any) -> dict[str, Any]:
 
 def check_events(text: str) -> None:
     """A stream of replies that ends with [DONE] or with an honest error."""
-    events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    events = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
     if events[-1] == "[DONE]":
         events.pop()
     else:
