@@ -14,7 +14,6 @@ from mtplx.engine.text.tokenizer import Tokenizer
 from mtplx.server import openapi
 from mtplx.server.admission import require_name
 from mtplx.server.bridge import ServedModel
-from mtplx.server.chat import for_template
 from mtplx.server.dependencies import Engine
 from mtplx.server.parsing import read_body
 from mtplx.server.schemas.examples import DETOKENIZING, TOKENIZING
@@ -84,7 +83,8 @@ def _tokens(body: TokenizeBody, tokenizer: Tokenizer) -> list[int]:
         return tokenizer.encode(body.prompt, add_special_tokens=body.add_special_tokens is not False)
     begins_turn = not body.continue_final_message if body.add_generation_prompt is None else body.add_generation_prompt
     text = tokenizer.render_chat(
-        [for_template(message) for message in body.messages],
+        [message.for_template() for message in body.messages],
+        tools=[tool.for_template() for tool in body.tools or ()],
         template_kwargs=body.chat_template_kwargs,
         continue_final_message=bool(body.continue_final_message),
         add_generation_prompt=begins_turn,

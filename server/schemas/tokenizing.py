@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, FailFast, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, FailFast, Field, model_validator
 
 from mtplx.server.schemas.fields import Body, Natural, invalid
 from mtplx.server.schemas.messages import Message
+from mtplx.server.schemas.tools import Tool, Tools
 
-_FOR_MESSAGES = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs")
+_FOR_MESSAGES = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools")
 
 
 class TokenizeBody(Body):
@@ -18,7 +19,6 @@ class TokenizeBody(Body):
         "chat_template": (),
         "media_io_kwargs": (),
         "mm_processor_kwargs": (),
-        "tools": ([],),
     }
 
     model: str | None = Field(None, description="The model's name; the one that is served if not given.")
@@ -38,6 +38,9 @@ class TokenizeBody(Body):
         None, description="Whether the final message, which is the assistant's, is left open, to be continued."
     )
     chat_template_kwargs: dict[str, Any] | None = Field(None, description="Variables of the chat template.")
+    tools: Annotated[Tools, BeforeValidator(lambda value: value or [], json_schema_input_type=list[Tool] | None)] = (
+        Field(default_factory=list, description="The tools that the chat may use, which its prompt tells of.")
+    )
     return_token_strs: bool | None = Field(None, description="Whether to reply with the tokens' spellings as well.")
 
     @model_validator(mode="after")
@@ -47,7 +50,7 @@ class TokenizeBody(Body):
         if self.prompt is not None and self.messages is not None:
             raise invalid("is not allowed beside prompt; give one of them", at=".messages")
         for name in _FOR_MESSAGES:
-            if self.messages is None and getattr(self, name) is not None:
+            if self.messages is None and getattr(self, name) not in (None, []):
                 raise invalid("is allowed only with messages", at=f".{name}")
         if self.add_generation_prompt and self.continue_final_message:
             raise invalid("is not allowed beside continue_final_message", at=".add_generation_prompt")

@@ -56,6 +56,12 @@ def test_a_chat_may_end_with_its_last_message_or_leave_it_open(client: Client) -
     assert text(tokenize(client, messages=to_continue, continue_final_message=True)) == f"{RENDERED}<assistant>Well"
 
 
+def test_the_prompt_of_a_chat_tells_of_its_tools(client: Client) -> None:
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
+    assert "look_up" in text(tokenize(client, messages=CHAT, tools=[tool]))
+    assert text(tokenize(client, messages=CHAT, tools=None)) == f"{RENDERED}<assistant>"
+
+
 def test_the_tokenizer_adds_tokens_of_its_own_to_prompts_alone_unless_told(start_server: StartServer) -> None:
     class Beginning(ByteTokenizer):
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
@@ -77,6 +83,8 @@ def test_the_tokenizer_adds_tokens_of_its_own_to_prompts_alone_unless_told(start
         ({"prompt": "a", "messages": CHAT}, "messages", "invalid_value"),
         ({"prompt": 5}, "prompt", "invalid_type"),
         ({"prompt": "a", "add_generation_prompt": True}, "add_generation_prompt", "invalid_value"),
+        ({"prompt": "a", "tools": [{"type": "function", "function": {"name": "a"}}]}, "tools", "invalid_value"),
+        ({"messages": CHAT, "tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
         ({"prompt": "a", "max_tokens": 5}, "max_tokens", "unknown_parameter"),
         ({"messages": []}, "messages", "invalid_value"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "invalid_type"),
