@@ -29,10 +29,14 @@ class ChatBody(SamplingBody):
     }
     PROMPT_FIELD = "messages"
 
-    messages: Annotated[list[Message], FailFast()] = Field(min_length=1)
-    max_completion_tokens: PositiveInt | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    messages: Annotated[list[Message], FailFast()] = Field(
+        min_length=1, description="The conversation so far, to which the reply is the assistant's next message."
+    )
+    max_completion_tokens: PositiveInt | None = Field(None, description="The same as max_tokens, its newer name.")
+    logprobs: bool | None = Field(None, description="Whether to tell the log probability of each token.")
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = Field(
+        None, description="How many of the likeliest tokens to tell beside each token; needs logprobs."
+    )
     tools: Tools = Field(None, description="What the model may call.")
     tool_choice: ChosenTools = Field(None, description="Whether it may, must or must not call, and which of them.")
     parallel_tool_calls: bool | None = Field(None, description="Whether it may call several at once; it may, if unset.")
@@ -45,14 +49,13 @@ class ChatBody(SamplingBody):
     add_generation_prompt: bool | None = Field(
         None, description="As vLLM has it; must be the opposite of continue_final_message, which says the same."
     )
-    # Accepted: these change nothing here.
-    metadata: ShortMap | None = None
-    prompt_cache_key: str | None = None
-    prompt_cache_options: ShortMap | None = None
-    prompt_cache_retention: str | None = None
-    safety_identifier: str | None = None
-    service_tier: str | None = None
-    store: bool | None = None
+    metadata: ShortMap | None = Field(None, description="Accepted: up to 16 texts by name; nothing is stored here.")
+    prompt_cache_key: str | None = Field(None, description="Accepted: what prompts share is found without a key.")
+    prompt_cache_options: ShortMap | None = Field(None, description="Accepted: what prompts share is kept anyway.")
+    prompt_cache_retention: str | None = Field(None, description="Accepted: rows are kept as long as there is room.")
+    safety_identifier: str | None = Field(None, description="Accepted: nobody is told of here.")
+    service_tier: str | None = Field(None, description="Accepted: there is one tier; see priority.")
+    store: bool | None = Field(None, description="Accepted: nothing is stored here.")
 
     @model_validator(mode="after")
     def _limits_output_once(self) -> Self:
