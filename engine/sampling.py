@@ -89,8 +89,7 @@ class _Lookahead(TokenHistory):
 
 def check_finite(logits: Logits, num_output: int) -> None:
     """Raises NonFiniteLogitsError unless a token can be chosen from `logits` [V], given after `num_output` tokens."""
-    # The sum is finite only if every one is, and quick; a sum that overflows needs the longer look.
-    if not np.isfinite(logits.sum()) and not np.isfinite(logits).all():
+    if not np.isfinite(logits).all():
         raise NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
 
 
@@ -146,6 +145,8 @@ def distribution(scores: Scores, params: SamplingParams) -> Distribution:
         top_p=params.top_p,
         min_p=params.min_p,
     )
+    if len(kept.tokens) == len(scores):
+        return kept.probabilities
     probabilities = np.zeros(len(scores))
     probabilities[kept.tokens] = kept.probabilities
     return probabilities

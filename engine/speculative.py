@@ -109,7 +109,10 @@ class Speculator:
                 )
                 if plan.drafter == name:
                     drafts[index] = _cut(proposal, plan)
-        return [replace(draft, seconds=elapsed_s) for draft, elapsed_s in zip(drafts, seconds, strict=True)]
+        return [
+            Draft(draft.tokens, draft.distributions, draft.failed, draft.drafter, draft.depth, elapsed_s)
+            for draft, elapsed_s in zip(drafts, seconds, strict=True)
+        ]
 
     def verify(
         self,
