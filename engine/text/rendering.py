@@ -52,17 +52,19 @@ def render_chat(
         message = f"{reserved[0]} is not for the template's variables to set; take it out"
         raise InvalidRequestError(message, field="chat_template_kwargs")
     variables.setdefault("enable_thinking", abilities.thinking is not None)  # as mlx-lm does
+    if continue_final_message:
+        _check_continues(messages)
     if not abilities.describes_tools:
         messages, tools = with_tools_in_words(messages, tools), ()
     if not continue_final_message:
         return render(messages, tools=list(tools) or None, add_generation_prompt=add_generation_prompt, **variables)
-    content = _content_to_continue(messages)
+    content = messages[-1]["content"]
     marked = [*messages[:-1], {**messages[-1], "content": content + _MARK}]
     text = render(marked, tools=list(tools) or None, add_generation_prompt=False, **variables)
     return _up_to_mark(text, content)
 
 
-def _content_to_continue(messages: Sequence[ChatMessage]) -> str:
+def _check_continues(messages: Sequence[ChatMessage]) -> None:
     final: ChatMessage = messages[-1] if messages else {}
     if final.get("role") != "assistant" or final.get("tool_calls") or not isinstance(final.get("content"), str):
         raise InvalidRequestError(
@@ -70,8 +72,6 @@ def _content_to_continue(messages: Sequence[ChatMessage]) -> str:
             "one, or leave continue_final_message out",
             field="continue_final_message",
         )
-    content: str = final["content"]
-    return content
 
 
 def _up_to_mark(text: str, content: str) -> str:

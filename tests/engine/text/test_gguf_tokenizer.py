@@ -54,6 +54,19 @@ def test_special_tokens_have_no_text_but_user_defined_ones_do() -> None:
     assert tokenizer.decode(tokenizer.encode("<|im_start|><think>the<|im_end|>")) == "<think>the"
 
 
+def test_special_tokens_that_mark_calls_have_a_text() -> None:
+    template = "{{ tools }}<|im_start|>[TOOL_CALLS]"
+    marked = replace(
+        TINY,
+        tokens=(*TINY.tokens, "[TOOL_CALLS]"),
+        types=(*TINY.types, TokenType.CONTROL),
+        chat_template=template,
+    )
+    tokenizer = GgufTokenizer(marked)
+    assert tokenizer.decode(tokenizer.encode("[TOOL_CALLS]the<|im_end|>")) == "[TOOL_CALLS]the"
+    assert GgufTokenizer(replace(marked, chat_template=CHAT_TEMPLATE)).decode([len(TINY.tokens)]) == ""
+
+
 def test_tokens_beyond_the_vocabulary_have_no_text() -> None:
     assert GgufTokenizer(TINY).decode([len(TINY.tokens) + 5]) == ""
     assert GgufTokenizer(TINY).bytes_of(len(TINY.tokens) + 5) == b""

@@ -122,3 +122,33 @@ def with_template(folder: Path, template: str | None) -> HfTokenizer:
 def test_a_conversation_the_model_cannot_take_is_refused(template: str | None, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=complaint):
         with_template(tmp_path, template).render_chat([{"role": "user", "content": "Hi"}])
+
+
+def test_a_requests_variables_are_no_options_of_the_library(tokenizer: HfTokenizer) -> None:
+    for name in ("chat_template", "tokenize", "return_dict"):
+        with pytest.raises(InvalidRequestError, match=name):
+            tokenizer.render_chat([{"role": "user", "content": "Hi"}], template_kwargs={name: "{{ 1 }}"})
+
+
+def test_code_of_the_folders_own_renders_where_there_is_some(tmp_path: Path) -> None:
+    def render(messages: list[dict[str, str]], **options: object) -> str:
+        return f"{messages[0]['content']} {sorted(options)}"
+
+    write_tokenizer(tmp_path)
+    wrapped = load_tokenizer(tmp_path)
+    tokenizer = HfTokenizer(TokenizerWrapper(wrapped._tokenizer, chat_template=render))
+    assert tokenizer.render_chat([{"role": "user", "content": "Hi"}], template_kwargs={"mood": "good"}) == (
+        "Hi ['add_generation_prompt', 'enable_thinking', 'mood']"
+    )
+    assert not tokenizer.chat_abilities.describes_tools
+
+
+def test_special_tokens_that_mark_calls_and_thoughts_have_a_text(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    wrapped = load_tokenizer(tmp_path)
+    wrapped.add_special_tokens({"additional_special_tokens": ["<think>", "</think>", "[TOOL_CALLS]", "<other>"]})
+    wrapped.chat_template = "{{ tools }}[TOOL_CALLS]"
+    tokenizer = HfTokenizer(wrapped)
+    tokens = tokenizer.encode("<think>the</think>[TOOL_CALLS]<other><|im_end|>")
+    assert tokenizer.decode(tokens) == "<think>the</think>[TOOL_CALLS]"
+    assert b"".join(map(tokenizer.bytes_of, tokens)) == b"<think>the</think>[TOOL_CALLS]"
