@@ -34,19 +34,21 @@ SchemaText: TypeAlias = Annotated[
 class JsonSchema(Body):
     """A schema under a name. Output keeps to it whether `strict` or not."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")]
-    description: str | None = None
+    name: Annotated[str, Field(min_length=1, max_length=64, pattern="^[a-zA-Z0-9_-]+$")] = Field(
+        description="What the schema is called."
+    )
+    description: str | None = Field(None, description="What it is for; the model is not told.")
     schema_text: Annotated[
         str | None, BeforeValidator(_read_schema, json_schema_input_type=dict[str, Any] | None), Field(alias="schema")
-    ] = None
-    strict: bool | None = None
+    ] = Field(None, description="The JSON schema; any JSON will do if not given.")
+    strict: bool | None = Field(None, description="Output keeps to the schema either way.")
 
 
 class ResponseFormat(Body):
     """What the whole output is: any text, a JSON object, or JSON by a schema."""
 
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
+    type: Literal["text", "json_object", "json_schema"] = Field(description="Which of these it is.")
+    json_schema: JsonSchema | None = Field(None, description="The schema, for that type.")
 
     @model_validator(mode="after")
     def _has_a_schema_if_it_says_so(self) -> Self:
@@ -58,11 +60,11 @@ class ResponseFormat(Body):
 class StructuredOutputs(Body):
     """One of these, as vLLM has them."""
 
-    json_schema: SchemaText = Field(None, alias="json")
-    json_object: bool | None = None
-    regex: str | None = None
-    choice: list[str] | None = None
-    grammar: str | None = None
+    json_schema: SchemaText = Field(None, alias="json", description="A JSON schema, or its text.")
+    json_object: bool | None = Field(None, description="Whether it is a JSON object.")
+    regex: str | None = Field(None, description="A regular expression in Rust's syntax.")
+    choice: list[str] | None = Field(None, description="The texts to choose from.")
+    grammar: str | None = Field(None, description="A grammar in Lark's or GBNF's notation.")
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
