@@ -5,6 +5,7 @@ unless a flag does. Knows no command line, no engine: it holds and validates val
 nowhere else; `MTPLX_` variables that name no setting are left alone, as orchestrators put their own there.
 """
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -205,6 +206,12 @@ def load_settings(flags: Mapping[str, object]) -> Settings:
     if settings.prefix_cache_dir is not None and settings.prefix_cache_mb == 0:
         raise SettingsError("prefix_cache_dir: there is nothing to keep there while prefix_cache_mb is 0")
     return settings
+
+
+def environment_without_keys() -> dict[str, str]:
+    """The environment for a server of one's own, on this machine, whose keys nobody needs to know."""
+    keys = {f"{_ENV_PREFIX}{name}".upper() for name in ("api_key", "api_key_file")}
+    return {name: value for name, value in os.environ.items() if name.upper() not in keys}
 
 
 def preset_names() -> list[str]:

@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 import httpx
 
+from mtplx.configs.settings import environment_without_keys
 from mtplx.engine.errors import EngineError
 
 HOST = "127.0.0.1"
@@ -58,7 +59,9 @@ def server_process(command: Sequence[str], port: int, *, quiet: bool = False) ->
     Raises ServerError if it does not get ready.
     """
     output = subprocess.DEVNULL if quiet else None
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment_without_keys()
+    )
     try:
         url = f"http://{HOST}:{port}"
         _wait_until_ready(process, url)

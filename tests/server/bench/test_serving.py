@@ -189,7 +189,10 @@ def test_a_folder_that_is_not_there_is_told_before_anything_is_measured() -> Non
 
 
 @pytest.mark.slow
-def test_without_an_address_our_own_server_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_address_our_own_server_is_measured_and_needs_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MTPLX_API_KEY", "not-for-this-server")
     model = tiny_model_folder(tmp_path, "llama", {**CONFIGS["llama"], "max_position_embeddings": 4096})
     chosen = options("--serve", "--clients", "2", "--requests", "4", json=tmp_path / "load.json")
     bench_serving(chosen, {"model": str(model)})
