@@ -67,14 +67,15 @@ test: setup  ## Run all tests, the fast ones first
 	slow=0; $(BIN)/python -m pytest -m slow $(ARGS) || slow=$$?; \
 	case $$fast$$slow in 00|05|50) ;; *) exit 1 ;; esac
 
-# In an environment of their own, for they want many packages. What warns there is theirs to mend.
+# In an environment of their own, for they want many packages, most of whose modules are never imported: compiling them
+# would take as long as all else. What warns there is theirs to mend.
 test-clients: setup $(CLIENTS_STAMP)  ## Test with clients that others wrote, in .venv-clients; needs npm for the one for node
 	@$(CLIENTS_VENV)/bin/python -m pytest tests/clients -W ignore $(ARGS)
 
 $(CLIENTS_STAMP): $(CLIENTS)/requirements.txt $(CLIENTS)/package.json
 	@echo "Setting up $(CLIENTS_VENV), which takes a minute or two"
 	@"$(PYTHON)" -m venv $(CLIENTS_VENV)
-	@$(CLIENTS_VENV)/bin/python -m pip --disable-pip-version-check -qq install -r $(CLIENTS)/requirements.txt
+	@$(CLIENTS_VENV)/bin/python -m pip --disable-pip-version-check -qq install --no-compile -r $(CLIENTS)/requirements.txt
 	@if command -v npm >/dev/null; then cd $(CLIENTS) && npm install --silent --no-package-lock --no-audit --no-fund; \
 	else echo "There is no npm: the AI SDK for node will not be tested"; fi
 	@touch $@
