@@ -17,7 +17,7 @@ from mtplx.server.bridge import LoadedEngine, LoadEngine
 from tests.fuzz.attempts import Attempt
 from tests.server.conftest import Client, running_server
 
-CONTEXT_LENGTH = 256  # no text grows longer, so that no request takes long
+CONTEXT_LENGTH = 1024  # no text grows longer, so that no request takes long
 DEADLINE_S = 20.0
 # The letters' engine fails on purpose after some prompts.
 _HONEST = {"non_finite_logits"}
