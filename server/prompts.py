@@ -68,9 +68,10 @@ async def encode_chat(
         )
         _check_fits(model, text, "messages")
         tokens = tokenizer.encode(text, add_special_tokens=False)
-        return ChatPrompt(tokens, tokenizer.chat_abilities.begins_thinking(text))
+        continued = messages[-1]["content"] if continue_final_message else ""
+        return ChatPrompt(tokens, tokenizer.chat_abilities.begins_thinking(text, continued=continued))
 
-    return await _encode(sum(len(message["content"]) for message in messages), encode)
+    return await _encode(len(str(messages)) + len(str(tools)), encode)
 
 
 async def encode_prediction(model: ServedModel, text: str) -> list[int]:

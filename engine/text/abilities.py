@@ -67,9 +67,13 @@ class ChatAbilities:
     fillers: tuple[str, ...] = ()
     visible_tokens: frozenset[str] = frozenset()
 
-    def begins_thinking(self, prompt: str) -> bool:
-        """Whether the rendered prompt ends within a block of thinking, which the output goes on with."""
-        return self.thinking is not None and prompt.rstrip().endswith(self.thinking.start)
+    def begins_thinking(self, prompt: str, *, continued: str = "") -> bool:
+        """Whether the rendered prompt ends within a block of thinking, which the output goes on with. `continued` is
+        the content of the assistant's message that the prompt ends with, if there is one to be continued."""
+        if self.thinking is None:
+            return False
+        is_open = continued.rfind(self.thinking.start) > continued.rfind(self.thinking.end)
+        return is_open or prompt.rstrip().endswith(self.thinking.start)
 
 
 def infer_abilities(

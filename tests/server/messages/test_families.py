@@ -156,3 +156,11 @@ def test_where_the_template_has_no_tools_or_an_unknown_style_calls_are_json(
 def test_whether_a_prompt_has_opened_the_thoughts_is_seen_at_its_end(prompt: str, begins: bool) -> None:
     assert infer_abilities(None, (), ("<think>", "</think>")).begins_thinking(prompt) == begins
     assert not infer_abilities(None, (), ()).begins_thinking(prompt)
+
+
+@pytest.mark.parametrize(
+    ("continued", "begins"), [("<think>So", True), ("<think>So</think>Yes", False), ("Yes", False), ("", False)]
+)
+def test_a_message_to_continue_may_end_within_thoughts(continued: str, begins: bool) -> None:
+    thinking = infer_abilities(None, (), ("<think>", "</think>"))
+    assert thinking.begins_thinking(f"<think> is a tag{continued}", continued=continued) == begins
