@@ -125,11 +125,11 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
 
 def _event_schema(kind: type[BaseModel]) -> dict[str, Any]:
     """Of an event whose data is JSON, in the form that OpenAPI 3.2 gives it."""
-    inner = _schema(kind)
-    definitions = inner.pop(_DEFINITIONS)
-    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": inner}
-    described = data | {"description": "A chunk as JSON, or [DONE]."}
-    return {"type": "object", "required": ["data"], "properties": {"data": described}, _DEFINITIONS: definitions}
+    chunk, error = _schema(kind), _schema(ErrorReply)
+    definitions = chunk.pop(_DEFINITIONS) | error.pop(_DEFINITIONS)
+    content = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": [chunk, error]}}
+    data = {"anyOf": [{"const": "[DONE]"}, content], "description": "A chunk as JSON, an error likewise, or [DONE]."}
+    return {"type": "object", "required": ["data"], "properties": {"data": data}, _DEFINITIONS: definitions}
 
 
 def _gather_components(document: dict[str, Any]) -> None:
