@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import mlx.core as mx
 
 from mtplx.engine.errors import CacheStateError
+from mtplx.engine.hidden import HiddenRows
 
 _GROWTH_ROWS = 256
 
@@ -19,8 +20,11 @@ class SequenceCache(Protocol):
     """The rows of one sequence, over all layers.
 
     A forward appends rows *uncommitted*, and several forwards may; `commit(n)` keeps the first n of the uncommitted
-    rows and drops the others. Only committed rows are part of the sequence.
+    rows and drops the others. Only committed rows are part of the sequence. Forwards put the target's hidden states of
+    the rows into `hidden`, if that is set on a cache without rows.
     """
+
+    hidden: HiddenRows | None
 
     @property
     def num_committed(self) -> int: ...
@@ -135,6 +139,7 @@ class RowCount:
     def __init__(self) -> None:
         self.num_committed = 0
         self.num_uncommitted = 0
+        self.hidden: HiddenRows | None = None
 
     @property
     def end(self) -> int:
@@ -151,6 +156,8 @@ class RowCount:
 
     def commit(self, num_rows: int) -> None:
         check_commit(num_rows, self.num_uncommitted)
+        if self.hidden is not None:
+            self.hidden.commit(num_dropped=self.num_uncommitted - num_rows)
         self.num_committed += num_rows
         self.num_uncommitted = 0
 

@@ -140,7 +140,12 @@ class Decoder:
         rope_in_pairs: bool,
     ) -> None: ...
     def __call__(
-        self, rows: mx.array, segments: list[tuple[int, int, int]], wanted: list[int], buffers: list[mx.array]
+        self,
+        rows: mx.array,
+        segments: list[tuple[int, int, int]],
+        wanted: list[int],
+        buffers: list[mx.array],
+        wants_hidden: bool,
     ) -> list[mx.array]: ...
 
 # timing.cpp

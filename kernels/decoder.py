@@ -1,10 +1,10 @@
-"""A whole model as one native call, for mlx-lm models of the common Llama and Qwen shape.
+"""Decoder layers, or a whole model, as one native call, for mlx-lm models of the common Llama and Qwen shape.
 
-Knows what such a model looks like in mlx-lm, and takes none that differs in anything. Knows no cache but its buffers.
+Knows what these look like in mlx-lm, and takes none that differ in anything. Knows no cache but its buffers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
@@ -32,17 +32,32 @@ class DecoderRows:
     stop: int
 
 
-class NativeDecoder:
-    """`model`, an accelerated mlx-lm model, from tokens to logits. Raises OtherShapeError if it is of another shape.
+@dataclass(frozen=True)
+class Decoded:
+    """Logits [R, V] of the wanted rows, the hidden states [T, D] of all after the final norm if asked for, and the
+    buffers with all rows' keys and values in place."""
 
-    An embedding or output head that is not native stays the model's own, before and after the native call.
+    logits: mx.array
+    hidden: mx.array | None
+    buffers: list[mx.array]
+
+
+class NativeLayers:
+    """Accelerated decoder layers of mlx-lm's, their final norm and, if native and given, embedding and output head.
+
+    Raises OtherShapeError if they are of another shape.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        layers = model.layers
-        if type(model).__module__ not in _MODULES:
-            raise OtherShapeError(f"{type(model).__module__} is not one of {', '.join(_MODULES)}")
-        attention, rope, norm = layers[0].self_attn, layers[0].self_attn.rope, model.model.norm
+    def __init__(
+        self,
+        layers: Sequence[Any],
+        norm: Any,
+        *,
+        embedding: NativeEmbedding | None = None,
+        head: NativeEmbedding | NativeLinear | None = None,
+    ) -> None:
+        _check_modules(layers)
+        attention, rope = layers[0].self_attn, layers[0].self_attn.rope
         if not isinstance(rope, NativeRoPE) or rope.scale != 1.0:
             raise OtherShapeError("its positions are scaled")
         if any(getattr(layer, "use_sliding", False) for layer in layers):
@@ -50,17 +65,11 @@ class NativeDecoder:
         products = [_products(layer) for layer in layers]
         size = products[0][1].tiles.num_outputs // attention.n_kv_heads
         self.row_like = mx.zeros((2 * len(layers), attention.n_kv_heads, 1, size))  # what a buffer holds of a row
-        embedding = model.model.embed_tokens
-        tied = model.args.tie_word_embeddings
-        head = embedding if tied else model.lm_head
-        self._embed = None if isinstance(embedding, NativeEmbedding) else embedding
-        has_native_head = isinstance(head, NativeEmbedding | NativeLinear)
-        self._project = None if has_native_head else embedding.as_linear if tied else head
         self._decoder = native.Decoder(
-            embedding=_embedding(embedding) if self._embed is None else None,
+            embedding=None if embedding is None else _embedding(embedding),
             layers=[_layer(*each) for each in zip(layers, products, strict=True)],
             final_norm=norm.weight.astype(mx.float32),
-            head=projection(head) if has_native_head else None,
+            head=None if head is None else projection(head),
             inverse_frequencies=inverse_frequencies(rope.dims, rope.base),
             hidden=norm.weight.size,
             intermediate=layers[0].mlp.gate_proj.tiles.num_outputs,
@@ -73,17 +82,68 @@ class NativeDecoder:
         )
 
     def __call__(
-        self, tokens: mx.array, rows: Sequence[DecoderRows], wanted: Sequence[int], buffers: Sequence[mx.array]
-    ) -> tuple[mx.array, list[mx.array]]:
-        """Logits [R, V] of the `wanted` rows of `tokens` [T], and the buffers with all rows' keys and values in place.
+        self,
+        entering: mx.array,
+        rows: Sequence[DecoderRows],
+        wanted: Sequence[int],
+        buffers: Sequence[mx.array],
+        *,
+        wants_hidden: bool = False,
+    ) -> Decoded:
+        """What becomes of tokens [T] or, where no embedding was given, of rows [T, D]. Without a head the hidden states
+        [R, D] of the `wanted` rows stand for logits.
 
         `buffers` are, for each entry of `rows`, keys and values of each layer in turn, [2 L, H, capacity, size],
         float32, with room for the rows. Those that nobody else holds are written where they are.
         """
         given = [(each.position, each.start, each.stop) for each in rows]
+        logits, *updated = self._decoder(entering, given, list(wanted), list(buffers), wants_hidden)
+        return Decoded(logits, updated.pop() if wants_hidden else None, updated)
+
+
+class NativeDecoder:
+    """`model`, an accelerated mlx-lm model, from tokens to logits. Raises OtherShapeError if it is of another shape.
+
+    An embedding or output head that is not native stays the model's own, before and after the native call.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        _check_modules([model])
+        embedding = model.model.embed_tokens
+        tied = model.args.tie_word_embeddings
+        head = embedding if tied else model.lm_head
+        has_native_embedding = isinstance(embedding, NativeEmbedding)
+        has_native_head = isinstance(head, NativeEmbedding | NativeLinear)
+        self._embed = None if has_native_embedding else embedding
+        self._project = None if has_native_head else embedding.as_linear if tied else head
+        self._layers = NativeLayers(
+            model.layers,
+            model.model.norm,
+            embedding=embedding if has_native_embedding else None,
+            head=head if has_native_head else None,
+        )
+        self.row_like = self._layers.row_like
+
+    def __call__(
+        self,
+        tokens: mx.array,
+        rows: Sequence[DecoderRows],
+        wanted: Sequence[int],
+        buffers: Sequence[mx.array],
+        *,
+        wants_hidden: bool = False,
+    ) -> Decoded:
+        """What becomes of tokens [T], with logits in any case. Arguments as for `NativeLayers`."""
         entering = tokens if self._embed is None else self._embed(tokens)
-        logits, *updated = self._decoder(entering, given, list(wanted), list(buffers))
-        return logits if self._project is None else self._project(logits), updated
+        decoded = self._layers(entering, rows, wanted, buffers, wants_hidden=wants_hidden)
+        return decoded if self._project is None else replace(decoded, logits=self._project(decoded.logits))
+
+
+def _check_modules(parts: Sequence[Any]) -> None:
+    """Raises OtherShapeError unless mlx-lm's modules for the shape define all of these."""
+    for part in parts:
+        if type(part).__module__ not in _MODULES:
+            raise OtherShapeError(f"{type(part).__module__} is not one of {', '.join(_MODULES)}")
 
 
 def _products(layer: Any) -> list[NativeLinear]:

@@ -23,16 +23,14 @@ class FusedTarget(RowTarget):
     def new_cache(self) -> StackedCache:
         return StackedCache(self._decoder.row_like)
 
-    def _run(self, batch: Sequence[Rows]) -> mx.array:
+    def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[mx.array, mx.array | None]:
         row_batch = RowBatch([(cast(StackedCache, rows.cache), rows.tokens) for rows in batch])
-        return self._decode(row_batch, wanted_rows(row_batch, batch))
-
-    def _decode(self, batch: RowBatch[StackedCache], wanted: Sequence[int]) -> mx.array:
-        """Logits [R, V] of the wanted rows. The caches' buffers become those with the new rows in place."""
-        segments = batch.segments
+        segments = row_batch.segments
         buffers = [segment.cache.take(segment.stop - segment.start) for segment in segments]
-        rows = [DecoderRows(segment.position, segment.start, segment.stop) for segment in segments]
-        logits, updated = self._decoder(batch.tokens[:, 0], rows, wanted, buffers)
-        for segment, buffer in zip(segments, updated, strict=True):
+        given = [DecoderRows(segment.position, segment.start, segment.stop) for segment in segments]
+        pass_ = self._decoder(
+            row_batch.tokens[:, 0], given, wanted_rows(row_batch, batch), buffers, wants_hidden=keeps_hidden
+        )
+        for segment, buffer in zip(segments, pass_.buffers, strict=True):
             segment.cache.buffer = buffer
-        return logits
+        return pass_.logits, pass_.hidden

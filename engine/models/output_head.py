@@ -6,11 +6,28 @@ their head: a layer named `lm_head`, or the embedding used the other way round.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
 
 Select = Callable[[mx.array], mx.array]
+
+
+@dataclass
+class Selection:
+    """What is put before the head in one forward. `hidden` is what it was to see; None if it escaped the hooks."""
+
+    select: Select
+    hidden: mx.array | None = None
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        self.hidden = hidden
+        return self.select(hidden)
+
+    def of_logits(self, logits: mx.array) -> mx.array:
+        """The logits of the selected rows: they are already, unless the model's head escaped the hooks."""
+        return logits if self.hidden is not None else self.select(logits)
 
 
 class OutputHead:
@@ -25,33 +42,26 @@ class OutputHead:
                 self._hooks.append(_hooked(module, "as_linear"))
 
     @contextmanager
-    def selecting(self, select: Select) -> Iterator[None]:
+    def selecting(self, select: Select) -> Iterator[Selection]:
         """Within, the head sees `select(hidden)` instead of the hidden states."""
+        selection = Selection(select)
         for hook in self._hooks:
-            hook.select, hook.has_selected = select, False
+            hook.selection = selection
         try:
-            yield
+            yield selection
         finally:
             for hook in self._hooks:
-                hook.select = None
-
-    def select_after(self, logits: mx.array, select: Select) -> mx.array:
-        """The logits of the selected rows: they are already, unless the model's head escaped the hooks."""
-        return logits if any(hook.has_selected for hook in self._hooks) else select(logits)
+                hook.selection = None
 
 
 class _Hook:
     """Stands before a product, and lets everything through while there is nothing to select."""
 
     def __init__(self) -> None:
-        self.select: Select | None = None
-        self.has_selected = False
+        self.selection: Selection | None = None
 
     def __call__(self, hidden: mx.array) -> mx.array:
-        if self.select is None:
-            return hidden
-        self.has_selected = True
-        return self.select(hidden)
+        return hidden if self.selection is None else self.selection(hidden)
 
 
 def _hooked(module: nn.Module, method: str) -> _Hook:

@@ -42,15 +42,21 @@ class RowTarget:
 
     def forward(self, batch: Sequence[Rows]) -> list[Logits]:
         caches = [cast(RowCache | StackedCache, rows.cache) for rows in batch]
-        logits = self._run(batch)
+        logits, hidden = self._run(batch, keeps_hidden=any(cache.hidden is not None for cache in caches))
         wanted = logits if any(rows.num_logits for rows in batch) else None
-        mx.eval(wanted, [cache.arrays for cache in caches])
+        mx.eval(wanted, hidden, [cache.arrays for cache in caches])
+        start = 0
         for cache, rows in zip(caches, batch, strict=True):
-            cache.extend(len(rows.tokens))
+            stop = start + len(rows.tokens)
+            if cache.hidden is not None and hidden is not None:
+                cache.hidden.append(cache.end, hidden[start:stop])
+            cache.extend(stop - start)
+            start = stop
         return split_logits(wanted, [rows.num_logits for rows in batch])
 
-    def _run(self, batch: Sequence[Rows]) -> mx.array:
-        """The forward, lazily: logits [R, V] of the rows that want them."""
+    def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[mx.array, mx.array | None]:
+        """The forward, lazily: logits [R, V] of the rows that want them, and the hidden states [T, D] of all rows if they
+        are to be kept; None as well if the model's head is not found."""
         row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
         views = row_views(row_batch, len(self._windows), native=self.is_native)
         indices = mx.array(wanted_rows(row_batch, batch), dtype=mx.int32)
@@ -58,13 +64,14 @@ class RowTarget:
         def select(rows: mx.array) -> mx.array:  # [T, 1, D] to [R, 1, D]
             return rows if indices.size in (0, rows.shape[0]) else rows[indices]
 
-        with self._head.selecting(select):
+        with self._head.selecting(select) as selection:
             logits = self._model(row_batch.tokens, cache=views)
         if any(view.num_writes != 1 or view.num_reads != 1 for view in views):
             raise NotByRowsError("not every layer attends to its own cache in the usual way")
         if not all(view.mask_fits for view in views):
             raise NotByRowsError("a layer masks another window than its cache keeps")
-        return self._head.select_after(logits, select)[:, 0]
+        hidden = selection.hidden[:, 0] if keeps_hidden and selection.hidden is not None else None
+        return selection.of_logits(logits)[:, 0], hidden
 
 
 def split_logits(logits: mx.array | None, counts: Sequence[int]) -> list[Logits]:

@@ -14,6 +14,7 @@ from mlx_lm.models.base import create_causal_mask
 from mlx_lm.models.cache import CacheList, ChunkedKVCache, KVCache, RotatingKVCache
 
 from mtplx.engine.cache import KeyValueBuffer, State, check_commit, check_fresh, check_settled, joined_with_room
+from mtplx.engine.hidden import HiddenRows
 
 
 class WindowCache:
@@ -79,6 +80,7 @@ class SequentialCache:
         self.layers = [_replace_rotating(layer) for layer in layers]
         self.owed: list[int] = []
         self.num_committed = 0
+        self.hidden: HiddenRows | None = None
         self._uncommitted: list[int] = []
         self._saved: list[tuple[Any, dict[str, Any]]] = []
 
@@ -103,6 +105,8 @@ class SequentialCache:
     def commit(self, num_rows: int) -> None:
         check_commit(num_rows, len(self._uncommitted))
         kept, num_dropped = self._uncommitted[:num_rows], len(self._uncommitted) - num_rows
+        if self.hidden is not None:
+            self.hidden.commit(num_dropped)
         if num_dropped and self._saved:
             self._go_back()
             self.owed += kept

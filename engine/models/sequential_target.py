@@ -34,19 +34,24 @@ class SequentialTarget:
             self._run(cache, cache.owed, 0)
             cache.owed = []
         cache.prepare()
-        logits = self._run(cache, rows.tokens, rows.num_logits)
+        logits, hidden = self._run(cache, rows.tokens, rows.num_logits)
+        if cache.hidden is not None and hidden is not None:
+            cache.hidden.append(cache.num_committed + cache.num_uncommitted, hidden)
         cache.extend(rows.tokens)
         return logits
 
-    def _run(self, cache: SequentialCache, tokens: Sequence[int], num_logits: int) -> Logits:
+    def _run(self, cache: SequentialCache, tokens: Sequence[int], num_logits: int) -> tuple[Logits, mx.array | None]:
+        """Logits of the last rows, and the hidden states [T, D] of all if the cache keeps them."""
+
         def select(hidden: mx.array) -> mx.array:  # [1, T, D] to [1, num_logits, D]
             return hidden[:, hidden.shape[1] - num_logits :]
 
-        with self._head.selecting(select):
+        with self._head.selecting(select) as selection:
             logits = self._model(mx.array(list(tokens))[None], cache=cache.layers)
+        hidden = selection.hidden[0] if cache.hidden is not None and selection.hidden is not None else None
         if num_logits == 0:
-            mx.eval(cache.arrays)
-            return np.empty((0, 0), dtype=np.float32)
-        selected = self._head.select_after(logits, select)[0]
-        mx.eval(selected, cache.arrays)
-        return np.asarray(selected.astype(mx.float32))  # the same memory
+            mx.eval(hidden, cache.arrays)
+            return np.empty((0, 0), dtype=np.float32), hidden
+        selected = selection.of_logits(logits)[0]
+        mx.eval(selected, hidden, cache.arrays)
+        return np.asarray(selected.astype(mx.float32)), hidden  # the same memory

@@ -89,8 +89,8 @@ struct Rows {
 
 // Input tokens [T], or embedded rows [T, D], then for each segment a buffer of keys and values of each layer in turn,
 // [2 L, KV heads, capacity, head size]. Outputs the logits of the wanted rows [R, V], or their hidden states [R, D], then
-// the buffers with the new rows in place: in the very same memory where nobody else holds it. Few arrays, for MLX lets
-// each output of a primitive know all others.
+// the buffers with the new rows in place: in the very same memory where nobody else holds it. Last, if asked for, the
+// hidden states of all rows [T, D]. Few arrays, for MLX lets each output of a primitive know all others.
 class DecoderPrimitive : public CpuPrimitive {
  public:
   DecoderPrimitive(mx::Stream stream, std::shared_ptr<const Stack> stack, std::vector<Rows> rows,
@@ -106,6 +106,11 @@ class DecoderPrimitive : public CpuPrimitive {
     outputs[0].set_data(mx::allocator::malloc(outputs[0].nbytes()));
     std::vector<std::tuple<mx::array, mx::array>> copies;  // place, source
     std::vector<mx::array> buffers;
+    std::optional<mx::array> hidden;
+    if (outputs.size() > inputs.size()) {
+      outputs.back().set_data(mx::allocator::malloc(outputs.back().nbytes()));
+      hidden = mx::array::unsafe_weak_copy(outputs.back());
+    }
     for (size_t i = 1; i < inputs.size(); i++) {
       if (!inputs[i].flags().row_contiguous) throw std::invalid_argument("a buffer does not lie in one piece");
       if (inputs[i].is_donatable()) {
@@ -120,9 +125,9 @@ class DecoderPrimitive : public CpuPrimitive {
     for (auto& output : outputs) encoder.set_output_array(output);
     encoder.dispatch([stack = stack_, rows = rows_, wanted = wanted_, is_int8 = is_int8_, copies = std::move(copies),
                       buffers = std::move(buffers), from = mx::array::unsafe_weak_copy(inputs[0]),
-                      out = mx::array::unsafe_weak_copy(outputs[0])]() mutable {
+                      out = mx::array::unsafe_weak_copy(outputs[0]), hidden = std::move(hidden)]() mutable {
       for (auto& [place, source] : copies) std::copy_n(source.data<float>(), source.size(), place.data<float>());
-      run(*stack, rows, wanted, is_int8, buffers, from, out);
+      run(*stack, rows, wanted, is_int8, buffers, from, out, hidden ? hidden->data<float>() : nullptr);
     });
   }
 
@@ -141,7 +146,7 @@ class DecoderPrimitive : public CpuPrimitive {
   }
 
   static void run(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, bool is_int8,
-                  std::vector<mx::array>& buffers, const mx::array& from, mx::array& out) {
+                  std::vector<mx::array>& buffers, const mx::array& from, mx::array& out, float* hidden) {
     const size_t num_layers = stack.layers.size();
     std::vector<Segments> segments;
     for (size_t layer = 0; layer < num_layers; layer++) segments.push_back(segments_of(rows, buffers, layer));
@@ -154,6 +159,7 @@ class DecoderPrimitive : public CpuPrimitive {
         pass.take_rows(from.data<float>(), team);
       for (size_t layer = 0; layer < num_layers; layer++)
         pass.run(stack.weights.layers[layer], segments[layer], team);
+      if (hidden) pass.norm_all(hidden, team);
       if (!wanted.empty()) pass.finish(out.data<float>(), team);
     });
   }
@@ -177,7 +183,8 @@ class Decoder {
   }
 
   std::vector<mx::array> operator()(const mx::array& rows, const std::vector<std::tuple<int64_t, int, int>>& segments,
-                                    std::vector<int> wanted, const std::vector<mx::array>& buffers) const {
+                                    std::vector<int> wanted, const std::vector<mx::array>& buffers,
+                                    bool wants_hidden) const {
     const auto stream = mx::default_stream(mx::Device::cpu);
     const auto type = stack_->embedding ? mx::int32 : mx::float32;
     std::vector<Rows> parts;
@@ -186,7 +193,8 @@ class Decoder {
     inputs.insert(inputs.end(), buffers.begin(), buffers.end());
     std::vector<mx::Shape> shapes{{int(wanted.size()), stack_->num_outputs()}};
     for (const auto& buffer : buffers) shapes.push_back(buffer.shape());
-    const std::vector<mx::Dtype> types(inputs.size(), mx::float32);
+    if (wants_hidden) shapes.push_back({int(rows.shape(0)), stack_->shape.hidden});
+    const std::vector<mx::Dtype> types(shapes.size(), mx::float32);
     auto primitive = std::make_shared<DecoderPrimitive>(stream, stack_, std::move(parts), std::move(wanted),
                                                         rounds_inputs());
     return mx::array::make_arrays(std::move(shapes), types, std::move(primitive), inputs);
@@ -219,7 +227,7 @@ void bind_decoder(nb::module_& m) {
            nb::arg("num_heads"), nb::arg("num_kv_heads"), nb::arg("head_size"), nb::arg("scale"), nb::arg("eps"),
            nb::arg("rope_in_pairs"))
       .def("__call__", &Decoder::operator(), nb::arg("rows"), nb::arg("segments"), nb::arg("wanted"),
-           nb::arg("buffers"));
+           nb::arg("buffers"), nb::arg("wants_hidden"));
 }
 
 }  // namespace mtplx

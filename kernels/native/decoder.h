@@ -142,6 +142,13 @@ class DecoderPass {
     team.barrier();
   }
 
+  // All rows after the final norm, which stay as they are here.
+  void norm_all(float* out, const Team& team) const {
+    const auto part = team.part(num_rows_);
+    for (int64_t row = part.begin; row < part.end; row++)
+      rms_norm_row(hidden_row(row), weights_.final_norm, shape_.hidden, shape_.eps, out + row * shape_.hidden);
+  }
+
   // Logits of the wanted rows, or the rows after the final norm where there is no head.
   void finish(float* out, const Team& team) {
     const int hidden = shape_.hidden, num_wanted = int(wanted_.size());

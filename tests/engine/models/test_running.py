@@ -1,6 +1,7 @@
 """A model runs by rows only where that gives what mlx-lm's own forward gives, and must run one way or the other."""
 
 import logging
+from collections.abc import Sequence
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -13,6 +14,7 @@ from mtplx.engine.drafters.self_draft import NoSelfDrafterError, self_drafter
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.fused_target import FusedTarget
 from mtplx.engine.models.running import is_fused, make_target
+from mtplx.engine.models.target import Rows
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.attention import Attended
 from tests.fakes import ByteTokenizer
@@ -142,7 +144,11 @@ def test_fused_layers_that_differ_are_left_out_loudly(
     nn.quantize(model, group_size=32, bits=8)
     accelerate(model)
     assert is_fused(make_target(model))
-    monkeypatch.setattr(FusedTarget, "_decode", lambda target, batch, wanted: mx.zeros((len(wanted), VOCAB_SIZE)))
+
+    def wrong(_: FusedTarget, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[mx.array, None]:
+        return mx.zeros((sum(entry.num_logits for entry in batch), VOCAB_SIZE)), None
+
+    monkeypatch.setattr(FusedTarget, "_run", wrong)
     with caplog.at_level(logging.ERROR):
         target = make_target(model)
     assert target.way == "rows"
