@@ -73,7 +73,17 @@ def row_views(batch: RowBatch[RowCache], num_layers: int, *, native: bool = Fals
     return [RowView(batch, layer, native) for layer in range(num_layers)]
 
 
-class RowView:
+class LayerView:
+    """What attends in place of a layer, in the guise of its mlx-lm cache."""
+
+    def attend(
+        self, queries: mx.array, mask: RowMask | None, *, scale: float, sinks: mx.array | None = None
+    ) -> mx.array:
+        """Attention of these queries over keys and values that `update_and_fetch` was given."""
+        raise NotImplementedError
+
+
+class RowView(LayerView):
     """One layer of the batch, in the guise of an mlx-lm cache."""
 
     def __init__(self, batch: RowBatch[RowCache], layer: int, native: bool) -> None:
@@ -199,7 +209,7 @@ _as_rows = _as_sequence  # the same exchange of axes takes [1, H, n, D] back to 
 
 
 def install_row_attention(model: nn.Module) -> None:
-    """Make the attention that this model's modules call recognise a `RowView`; other callers notice nothing."""
+    """Make the attention that this model's modules call recognise a `LayerView`; other callers notice nothing."""
     for name in {type(module).__module__ for module in model.modules()}:
         module = sys.modules[name]
         original = getattr(module, _ATTENTION, None)
@@ -211,7 +221,7 @@ def _recognise_rows(original: Callable[..., mx.array]) -> Callable[..., mx.array
     def attention(
         queries: mx.array, keys: mx.array, values: mx.array, cache: Any, scale: float, mask: Any, sinks: Any = None
     ) -> mx.array:
-        if isinstance(cache, RowView):
+        if isinstance(cache, LayerView):
             return cache.attend(queries, mask, scale=scale, sinks=sinks)
         return original(queries, keys, values, cache=cache, scale=scale, mask=mask, sinks=sinks)
 
