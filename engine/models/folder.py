@@ -11,6 +11,7 @@ from mlx_lm.utils import load_model, load_tokenizer
 
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.loaded import LoadedModel
+from mtplx.engine.models.native_heads import native_head
 from mtplx.engine.models.precision import describe_precision, float_type
 from mtplx.engine.text.hf_tokenizer import HfTokenizer
 
@@ -33,6 +34,7 @@ def load_folder(path: Path, *, model_id: str) -> LoadedModel:
         vocab_size=_text_settings(config).get("vocab_size") or _num_embeddings(model),  # mlx-lm has defaults
         model=model,
         tokenizer=_load_tokenizer(path, config),
+        draft_head=native_head(path, model, config.get("quantization")),
     )
 
 

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 import mlx.nn as nn
 
+from mtplx.engine.models.mtp import DraftHead
 from mtplx.engine.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """`id` is what clients call it; `source` tells a person where the weights lie; `model` is an mlx-lm model."""
+    """`id` is what clients call it; `source` tells a person where the weights lie; `model` is an mlx-lm model, and
+    `draft_head` a head that came with it."""
 
     id: str
     source: str
@@ -19,3 +21,4 @@ class LoadedModel:
     vocab_size: int
     model: nn.Module
     tokenizer: Tokenizer
+    draft_head: DraftHead | None = None
