@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-DrafterName = Literal["auto", "ngram", "self", "model", "grammar", "none"]
+DrafterName = Literal["auto", "ngram", "head", "self", "model", "grammar", "none"]
 AcceptanceName = Literal["rejection", "block", "coupled"]
 Activations = Literal["float32", "int8"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -124,6 +124,11 @@ class Settings(BaseSettings):
     )
     draft_model: str | None = Field(
         None, description="a small model with the same tokenizer for the drafter 'model', named as --model is"
+    )
+    draft_head: Path | None = Field(
+        None,
+        description="folder of a draft head made for the model, for the drafter 'head'; the one that the model brings "
+        "along, if any, if not given",
     )
     max_running: int = Field(8, ge=1, description="requests decoded at a time")
     max_waiting: int = Field(128, ge=0, description="requests that may wait for their turn; more are answered 429")

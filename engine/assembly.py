@@ -13,14 +13,21 @@ import mlx.core as mx
 from mtplx.engine.drafters.base import Drafter
 from mtplx.engine.drafters.fitted import FittedTarget, check_same_tokens
 from mtplx.engine.drafters.forced import ForcedDrafter
+from mtplx.engine.drafters.growing import PartOfVocabulary
+from mtplx.engine.drafters.head import HeadDrafter
 from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.ngram import NgramDrafter
 from mtplx.engine.drafters.self_draft import NoSelfDrafterError, self_drafter
+from mtplx.engine.errors import ModelLoadError
+from mtplx.engine.models.head_folder import load_head
 from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.models.loading import load_model
-from mtplx.engine.models.running import make_target
+from mtplx.engine.models.mtp import DraftHead
+from mtplx.engine.models.running import make_target, shows_hidden
+from mtplx.engine.models.running_head import running_head
+from mtplx.engine.models.target import Target
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import FORCED
+from mtplx.engine.types import FORCED, HEAD
 from mtplx.kernels.preparing import speed_up
 from mtplx.kernels.report import KernelReport
 
@@ -64,23 +71,40 @@ def load_draft_model(spec: str | None, kernels: KernelReport) -> LoadedModel | N
     return draft
 
 
+def load_draft_head(path: Path | None, loaded: LoadedModel, kernels: KernelReport) -> DraftHead | None:
+    """The head in the folder at `path`, or else the one that the model brings along, as fast as the model, which has
+    been sped up if it ever is. Raises ModelLoadError when the folder holds no head of this model."""
+    head = loaded.draft_head if path is None else load_head(path.expanduser(), loaded)
+    if head is not None:
+        speed_up(head.block, kernels)
+    return head
+
+
 def make_speculator(
     loaded: LoadedModel,
     *,
     draft: LoadedModel | None = None,
+    head: DraftHead | None = None,
     self_draft_layers: int | None = None,
     self_draft_bits: int | None = None,
     measure_self: bool = False,
     ngram_pool_tokens: int = 0,
 ) -> Speculator:
-    """The rounds of a model with all drafters it allows; the drafter "model" drafts with `draft`.
+    """The rounds of a model with all drafters it allows; the drafter "model" drafts with `draft`, "head" with `head`.
 
     The drafter "self" is as light as layers and bits say; with neither it is the usual copy or, with `measure_self`,
-    the one that is expected to pay best, which takes about a second to find. Raises ModelLoadError when `draft` cannot
-    draft for the model.
+    the one that is expected to pay best, which takes about a second to find. Raises ModelLoadError when `draft` or
+    `head` cannot draft for the model; a head that the model brought along is left out instead, with a warning.
     """
     target = make_target(loaded.model)
     drafters: dict[str, Drafter] = {FORCED: ForcedDrafter(), "ngram": NgramDrafter(ngram_pool_tokens)}
+    if head is not None:
+        try:
+            drafters[HEAD] = _head_drafter(loaded, target, head)
+        except ModelLoadError as reason:
+            if head is not loaded.draft_head:
+                raise
+            logger.warning("the draft head that %s brings along is not used: %s", loaded.id, reason)
     if draft is not None:
         drafters["model"] = _model_drafter(loaded, draft)
     try:
@@ -95,6 +119,13 @@ def make_speculator(
     except NoSelfDrafterError as reason:
         logger.warning("the drafter 'self' is not available for this model: %s", reason)
     return Speculator(target, drafters, loaded.tokenizer)
+
+
+def _head_drafter(loaded: LoadedModel, target: Target, head: DraftHead) -> HeadDrafter:
+    if not shows_hidden(target):
+        raise ModelLoadError(f"the hidden states of {loaded.id} are out of reach, and no draft head goes without them")
+    part = None if head.token_ids is None else PartOfVocabulary(head.token_ids, loaded.vocab_size)
+    return HeadDrafter(running_head(head), part)
 
 
 def _model_drafter(loaded: LoadedModel, draft: LoadedModel) -> ModelDrafter:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+_MOST_ROWS = 512  # what is farther back tells little of the next token
+
 
 @dataclass(frozen=True)
 class HiddenPiece:
@@ -24,7 +26,7 @@ class HiddenRows:
     Of committed rows that nobody takes the newest `most_rows` are held.
     """
 
-    def __init__(self, most_rows: int) -> None:
+    def __init__(self, most_rows: int = _MOST_ROWS) -> None:
         self._most_rows = most_rows
         self._pieces: deque[mx.array] = deque()
         self._start = 0
@@ -45,14 +47,18 @@ class HiddenRows:
         while self._num_rows > self._most_rows:
             self._forget_first(self._num_rows - self._most_rows)
 
-    def take(self) -> HiddenPiece | None:
-        """All that is held, once. None if that is nothing. Of a sequence without uncommitted rows."""
+    def take(self, most_rows: int | None = None) -> HiddenPiece | None:
+        """What is held, or the first `most_rows` of it, once; None if that is nothing. To be called while no rows are
+        uncommitted."""
         if not self._pieces:
             return None
         states = self._pieces[0] if len(self._pieces) == 1 else mx.concatenate(list(self._pieces))
-        piece = HiddenPiece(self._start, states)
+        piece = HiddenPiece(self._start, states if most_rows is None else states[:most_rows])
+        num_taken = piece.states.shape[0]
         self._pieces.clear()
-        self._start, self._num_rows = self._start + self._num_rows, 0
+        if num_taken < self._num_rows:
+            self._pieces.append(states[num_taken:])
+        self._start, self._num_rows = self._start + num_taken, self._num_rows - num_taken
         return piece
 
     def _forget_last(self, num_rows: int) -> int:

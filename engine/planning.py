@@ -44,13 +44,15 @@ _FIRST_TRIAL_LAG = 256  # the most rows to catch up with in the first trial of a
 class Plan:
     """Who drafts in a round, and how many tokens; `asks` tells how many each drafter is to propose.
 
-    What is proposed beyond the plan is not verified, but learnt from. `failed` says that there is no plan, because the
-    drafter raised.
+    What is proposed beyond the plan is not verified, but learnt from. `least_share` is the chance to survive at which
+    a further draft token would cost as much as it brings; 0 where that is not asked or not known. `failed` says that
+    there is no plan, because the drafter raised.
     """
 
     drafter: str = PLAIN
     depth: int = 0
     asks: Mapping[str, int] = field(default_factory=dict)
+    least_share: float = 0.0
     failed: bool = False
 
 
@@ -153,7 +155,8 @@ class Planner:
         else:
             drafter, depth = request.drafter, longest
         asks = {COPYING: longest} if confidences.get(COPYING) else {}
-        return Plan(drafter, depth, asks if drafter == PLAIN else {drafter: depth, **asks})
+        least_share = self._least_share(sequence, memory, drafter, depth) if request.auto_depth and depth else 0.0
+        return Plan(drafter, depth, asks if drafter == PLAIN else {drafter: depth, **asks}, least_share)
 
     def plan_together(
         self, sequences: Sequence[DecodedSequence], confidences: Sequence[Mapping[str, int]], most_rows: int
@@ -215,6 +218,12 @@ class Planner:
             return memory.trying
         memory.chosen[situation] = best.drafter, best.depth
         return best.drafter, best.depth
+
+    def _least_share(self, sequence: DecodedSequence, memory: _Memory, drafter: str, depth: int) -> float:
+        costs = self._costs_of(sequence)
+        curve = costs.curve(depth + 1)
+        row_s = (curve[depth] - curve[0]) / depth
+        return (costs.draft(drafter) + row_s) / memory.token_s
 
     def _options(self, sequence: DecodedSequence, memory: _Memory, costs: Costs, drafter: str) -> Iterator[Option]:
         confidence, longest = memory.confidences[drafter], sequence.max_depth

@@ -28,6 +28,7 @@ class Sequence:
         seed = request.sampling.seed
         self.key = RandomKey(fresh_seed() if seed is None else seed, request.choice)
         self.speculation = SpeculationStats.none(request.draft_depth)
+        self.least_share = 0.0  # the chance to survive that makes a draft token worth adding, where that is known
         self.prompt_scores: tuple[TokenScore, ...] = ()  # of the second token on, as far as they are known
         self.reason: FinishReason | None = None  # why the text has ended, once it has
         self.stop_reason: int | str | None = None  # the stop string or stop token of the request that ended it

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mtplx.engine.assembly import default_prefill_chunk, load_draft_model, make_speculator
+from mtplx.engine.assembly import default_prefill_chunk, load_draft_head, load_draft_model, make_speculator
 from mtplx.engine.errors import InvalidRequestError, StageOrderError
 from mtplx.engine.limits import Limits
 from mtplx.engine.models.loaded import LoadedModel
@@ -37,7 +38,8 @@ class GenerationConfig:
     measured gain; so does a depth of "auto" up to `max_speculative_depth`. `acceptance` None is "rejection", but
     "coupled" where a seed has to fix the text whatever the engine chooses. `prediction` is text that the output may
     resemble. `model` is as for `--model`: None for the default one, a path, or a hub id; `draft_model`
-    names the model of the drafter "model" likewise. `threads` is how many the native kernels use on a CPU, None one for
+    names the model of the drafter "model" likewise, and `draft_head` a folder with the head of the drafter "head", None
+    the one that the model brings along. `threads` is how many the native kernels use on a CPU, None one for
     each processor, and `activations` what they multiply quantized weights with: both are for the whole process.
 
     Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
@@ -53,6 +55,7 @@ class GenerationConfig:
     self_draft_layers: int | None = None
     self_draft_bits: int | None = None
     draft_model: str | None = None
+    draft_head: Path | None = None
     threads: int | None = None
     native_kernels: bool = True
     activations: Inputs = "float32"
@@ -140,6 +143,7 @@ class EngineSession:
         self._speculator = make_speculator(
             self._loaded,
             draft=load_draft_model(self.config.draft_model, kernels),
+            head=load_draft_head(self.config.draft_head, self._loaded, kernels),
             self_draft_layers=self.config.self_draft_layers,
             self_draft_bits=self.config.self_draft_bits,
             measure_self=self.config.drafter in ("self", AUTO),

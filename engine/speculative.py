@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mtplx.engine.acceptance import walk_block, walk_coupled, walk_greedy, walk_rejection
+from mtplx.engine.cache import SequenceCache
 from mtplx.engine.drafters.base import Drafter
+from mtplx.engine.hidden import HiddenRows
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.planning import Plan, Planner
 from mtplx.engine.randomness import Purpose
@@ -21,6 +23,8 @@ from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.text.stream import TextStream
 from mtplx.engine.text.tokenizer import Tokenizer
 from mtplx.engine.types import (
+    AUTO,
+    HEAD,
     PLAIN,
     Distribution,
     Draft,
@@ -70,7 +74,7 @@ class Speculator:
         """The request as a sequence that nothing has been forwarded of."""
         text = TextStream(self._tokenizer.decode, request.prompt, request.stop)
         eos = frozenset() if request.ignore_eos else self._tokenizer.eos_token_ids
-        return DecodedSequence(request, self.target.new_cache(), text, eos.union(request.stop_token_ids))
+        return DecodedSequence(request, self._new_cache(request), text, eos.union(request.stop_token_ids))
 
     def prefill(self, sequence: DecodedSequence, num_rows: int) -> None:
         """Forward the next `num_rows` rows of the prompt."""
@@ -78,7 +82,7 @@ class Speculator:
 
     def start_over(self, sequence: DecodedSequence) -> None:
         """Give the sequence a fresh cache, which is to be prefilled with all its text has been so far."""
-        sequence.cache = self.target.new_cache()
+        sequence.cache = self._new_cache(sequence.request)
 
     def draft(self, sequences: Sequence[DecodedSequence], most_rows: int | None = None) -> list[Draft]:
         """Guesses at how each sequence goes on, each drafter being asked once for all who want it.
@@ -90,6 +94,8 @@ class Speculator:
         plans = self._plan(sequences, most_rows)
         seconds = [(time.perf_counter() - started_at_s) / len(plans) for _ in plans]
         drafts = [Draft(drafter=plan.drafter, depth=plan.depth, failed=plan.failed) for plan in plans]
+        for sequence, plan in zip(sequences, plans, strict=True):
+            sequence.least_share = plan.least_share
         for name, drafter in self.drafters.items():
             asking = [index for index, plan in enumerate(plans) if name in plan.asks]
             if not asking:
@@ -192,6 +198,13 @@ class Speculator:
                 return [*pieces, piece + sequence.text.finish()]
             pieces.append(piece)
         return pieces
+
+    def _new_cache(self, request: Request) -> SequenceCache:
+        """One that keeps hidden states if the request's rounds may want them."""
+        cache = self.target.new_cache()
+        if HEAD in self.drafters and request.draft_depth and request.drafter in (AUTO, HEAD):
+            cache.hidden = HiddenRows()
+        return cache
 
     def _observe(self, outcome: Outcome) -> bool:
         """Tell the drafter, if it drafted anything; False when it fails on that."""

@@ -22,6 +22,7 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 Acceptance = Literal["rejection", "block", "coupled"]
 
 PLAIN = "none"  # the drafter's name that asks for no drafts
+HEAD = "head"  # the drafter on the target's hidden states
 FORCED = "grammar"  # the drafter of tokens that a request's grammar forces
 AUTO: Literal["auto"] = "auto"  # the one that leaves it to the engine who drafts
 

@@ -18,6 +18,7 @@ from mtplx.configs.settings import Settings, SettingsError, load_settings, prese
 from mtplx.engine.errors import EngineError, InvalidRequestError
 from mtplx.server.bench.options import add_bench_flags, bench_options
 from mtplx.server.bench.serving.options import add_serving_flags, serving_options
+from mtplx.server.training.options import add_training_flags, training_options
 
 OK, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -31,12 +32,14 @@ _GENERATE_SETTINGS = (
     "self_draft_layers",
     "self_draft_bits",
     "draft_model",
+    "draft_head",
     "threads",
     "native_kernels",
     "activations",
 )
 _CELLS = ("drafter", "speculative_depth", "max_speculative_depth", "acceptance")  # a bench has its own words for them
 _BENCH_SETTINGS = tuple(name for name in _GENERATE_SETTINGS if name not in _CELLS)
+_TRAINING_SETTINGS = ("preset", "model", "threads", "native_kernels")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands.add_parser("serve", help="serve OpenAI's API over HTTP", epilog=_about_settings()))
     _add_generate(commands.add_parser("generate", help="write one text to the terminal", epilog=_about_settings()))
     _add_bench(commands.add_parser("bench", help="measure how much faster drafters decode", epilog=_about_settings()))
+    _add_training(commands.add_parser("train-head", help="train a draft head for a model", epilog=_about_settings()))
     models = commands.add_parser("models", help="list the models on this machine, and the kernels")
     models.set_defaults(run=_models)
     return parser
@@ -104,6 +108,12 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     add_serving_flags(parser)
     _add_settings(parser, _BENCH_SETTINGS)
     parser.set_defaults(run=_bench)
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    add_training_flags(parser)
+    _add_settings(parser, _TRAINING_SETTINGS)
+    parser.set_defaults(run=_train_head)
 
 
 def _add_settings(parser: argparse.ArgumentParser, names: Iterable[str]) -> None:
@@ -172,6 +182,7 @@ def _generate(chosen: argparse.Namespace) -> None:
         self_draft_layers=settings.self_draft_layers,
         self_draft_bits=settings.self_draft_bits,
         draft_model=settings.draft_model,
+        draft_head=settings.draft_head,
         threads=settings.threads,
         native_kernels=settings.native_kernels,
         activations=settings.activations,
@@ -197,6 +208,19 @@ def _bench(chosen: argparse.Namespace) -> None:
 
     config: dict[str, Any] = {name: getattr(settings, name) for name in _BENCH_SETTINGS if name != "preset"}
     bench(bench_options(chosen), GenerationConfig(**config))
+
+
+def _train_head(chosen: argparse.Namespace) -> None:
+    settings = _settings(chosen)
+    logging.basicConfig(level=logging.WARNING, format="mtplx: %(message)s")
+    from mtplx.server.training.command import train
+
+    train(
+        training_options(chosen),
+        model=settings.model,
+        threads=settings.threads,
+        native_kernels=settings.native_kernels,
+    )
 
 
 def _prompt(chosen: argparse.Namespace) -> str:

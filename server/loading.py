@@ -24,6 +24,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     from mtplx.engine.assembly import (
         default_prefill_chunk,
         give_back_memory,
+        load_draft_head,
         load_draft_model,
         machine_memory_bytes,
         make_speculator,
@@ -39,6 +40,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     speculator = make_speculator(
         model,
         draft=load_draft_model(settings.draft_model, kernels),
+        head=load_draft_head(settings.draft_head, model, kernels),
         self_draft_layers=settings.self_draft_layers,
         self_draft_bits=settings.self_draft_bits,
         measure_self=settings.drafter in ("self", AUTO),

@@ -1,29 +1,15 @@
 """Drafting with a model: a smaller one, or a part of the target. Knows how to keep its cache beside the sequences."""
 
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.cache import SequenceCache
+from mtplx.engine.drafters.growing import GrowingDraft, Growth
 from mtplx.engine.models.target import Rows, Target
-from mtplx.engine.randomness import Purpose
-from mtplx.engine.sampling import (
-    Scores,
-    TokenHistory,
-    adjust,
-    check_finite,
-    distribution,
-    draw,
-    draw_coupled,
-    most_likely,
-)
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
-from mtplx.engine.types import Distribution, Draft, Logits
-
-logger = logging.getLogger(__name__)
+from mtplx.engine.types import Draft, Logits
 
 _CATCH_UP_ROWS = 64
 
@@ -34,26 +20,6 @@ class _Place:
 
     cache: SequenceCache
     logits: Logits | None = None  # [V]
-
-
-@dataclass
-class _Growing:
-    """A draft in the making. `depth` 0 asks for none."""
-
-    sequence: DecodedSequence
-    place: _Place
-    depth: int
-    history: TokenHistory
-    logits: Logits | None = None  # [V], for the next token
-    tokens: list[int] = field(default_factory=list)
-    distributions: list[Distribution] = field(default_factory=list)
-    failed: bool = False
-
-    @property
-    def draft(self) -> Draft:
-        if self.failed:
-            return Draft(failed=True)
-        return Draft(tuple(self.tokens), self.distributions or None)
 
 
 class ModelDrafter:
@@ -69,85 +35,53 @@ class ModelDrafter:
         self._model = model
         self._context_length = context_length
         self._places: WeakKeyDictionary[DecodedSequence, _Place] = WeakKeyDictionary()
-        self._has_failed = False
+        self._growth = Growth(name)
 
     def confidence(self, sequence: DecodedSequence) -> int:
         return 0
 
     def propose(self, sequences: Sequence[DecodedSequence], depths: Sequence[int]) -> list[Draft]:
-        drafts = [self._begin(sequence, depth) for sequence, depth in zip(sequences, depths, strict=True)]
-        self._catch_up([draft for draft in drafts if draft.depth])
-        growing = [draft for draft in drafts if draft.depth]
-        while growing := [draft for draft in growing if self._grow(draft)]:
-            rows = [Rows(draft.place.cache, draft.tokens[-1:], 1) for draft in growing]
-            for draft, logits in zip(growing, self._model.forward(rows), strict=True):
-                draft.logits = logits[0]
-        self._places.update({draft.sequence: draft.place for draft in drafts})
-        return [draft.draft for draft in drafts]
+        begun = [self._begin(sequence, depth) for sequence, depth in zip(sequences, depths, strict=True)]
+        self._catch_up([(draft, place) for draft, place in begun if not draft.is_done])
+        growing = [(draft, place) for draft, place in begun if not draft.is_done]
+        latest = [place.logits for _, place in growing]
+        while growing:
+            for (draft, _), logits in zip(growing, latest, strict=True):
+                assert logits is not None
+                self._growth.add(draft, logits)
+            growing = [(draft, place) for draft, place in growing if not draft.is_done]
+            if growing:
+                rows = [Rows(place.cache, draft.tokens[-1:], 1) for draft, place in growing]
+                latest = [logits[0] for logits in self._model.forward(rows)]
+        self._places.update({draft.sequence: place for draft, place in begun})
+        return [draft.draft for draft, _ in begun]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
             cache = self._places[outcome.sequence].cache
             cache.commit(min(outcome.num_accepted, cache.num_uncommitted))  # the last draft token has no row
 
-    def _begin(self, sequence: DecodedSequence, depth: int) -> _Growing:
+    def _begin(self, sequence: DecodedSequence, depth: int) -> tuple[GrowingDraft, _Place]:
         """The draft of no tokens, where the drafter left off."""
         # Taken out while in use: a cache that a failure leaves half written is not met again.
         place = self._places.pop(sequence, None) or _Place(self._model.new_cache())
         place.cache.rollback()
         if self._context_length is not None:  # the last draft token has no row
             depth = max(0, min(depth, self._context_length - len(sequence.tokens) + 1))
-        return _Growing(sequence, place, depth, sequence.history.ahead())
+        return GrowingDraft(sequence, depth), place
 
-    def _catch_up(self, drafts: Sequence[_Growing]) -> None:
+    def _catch_up(self, drafts: Sequence[tuple[GrowingDraft, _Place]]) -> None:
         """Forward what was emitted since; where that is too much for a round, a part of it and there is no draft."""
-        batch: list[tuple[_Growing, Rows]] = []
-        for draft in drafts:
-            cache = draft.place.cache
-            behind = draft.sequence.tokens[cache.num_committed :]
+        batch: list[tuple[_Place, Rows]] = []
+        for draft, place in drafts:
+            behind = draft.sequence.tokens[place.cache.num_committed :]
             if len(behind) > _CATCH_UP_ROWS:
                 draft.depth = 0
-                batch.append((draft, Rows(cache, behind[:_CATCH_UP_ROWS], 0)))
+                batch.append((place, Rows(place.cache, behind[:_CATCH_UP_ROWS], 0)))
             elif behind:  # nothing is when a draft is asked for once more
-                batch.append((draft, Rows(cache, behind, 1)))
+                batch.append((place, Rows(place.cache, behind, 1)))
         if batch:
             given = self._model.forward([rows for _, rows in batch])
-            for (draft, rows), logits in zip(batch, given, strict=True):
+            for (place, rows), logits in zip(batch, given, strict=True):
                 rows.cache.commit(len(rows.tokens))
-                draft.place.logits = logits[0] if rows.num_logits else None
-        for draft in drafts:
-            draft.logits = draft.place.logits
-
-    def _grow(self, draft: _Growing) -> bool:
-        """Add a token; whether the draft is to grow on. A failure is of this draft alone."""
-        try:
-            self._add_token(draft)
-        except Exception:
-            if not self._has_failed:
-                logger.exception("the drafter %r failed on a sequence; its round goes on without", self.name)
-            self._has_failed = draft.failed = True
-        return not draft.failed and len(draft.tokens) < draft.depth
-
-    def _add_token(self, draft: _Growing) -> None:
-        """Raises NonFiniteLogitsError when the model gives logits that no token can be drawn from."""
-        assert draft.logits is not None
-        if draft.tokens:
-            draft.history.push(draft.tokens[-1])
-        position = draft.sequence.num_output + len(draft.tokens)
-        check_finite(draft.logits, position)
-        scores = adjust(draft.logits, draft.sequence.request.sampling, draft.history)
-        token, probabilities = draw_draft_token(draft.sequence, scores, position)
-        draft.tokens.append(token)
-        if probabilities is not None:
-            draft.distributions.append(probabilities)
-
-
-def draw_draft_token(sequence: DecodedSequence, scores: Scores, position: int) -> tuple[int, Distribution | None]:
-    """The token to draft at `position` of the output, and the distribution it was drawn from; None is one-hot."""
-    params = sequence.request.sampling
-    if params.greedy:
-        return most_likely(scores), None
-    probabilities = distribution(scores, params)
-    if sequence.request.acceptance == "coupled":
-        return draw_coupled(probabilities, partial(sequence.key.gumbel, position)), None
-    return draw(probabilities, sequence.key.uniform(position, Purpose.DRAFT, sequence.num_output)), probabilities
+                place.logits = logits[0] if rows.num_logits else None

@@ -55,8 +55,8 @@ class RowTarget:
         return split_logits(wanted, [rows.num_logits for rows in batch])
 
     def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[mx.array, mx.array | None]:
-        """The forward, lazily: logits [R, V] of the rows that want them, and the hidden states [T, D] of all rows if they
-        are to be kept; None as well if the model's head is not found."""
+        """The forward, lazily: logits [R, V] of the rows that want them and, if asked for and if the model's head is
+        found, the hidden states [T, D] of all."""
         row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
         views = row_views(row_batch, len(self._windows), native=self.is_native)
         indices = mx.array(wanted_rows(row_batch, batch), dtype=mx.int32)

@@ -13,6 +13,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from mtplx.engine.cache import RowCache
 from mtplx.engine.errors import ModelLoadError
+from mtplx.engine.hidden import HiddenRows
 from mtplx.engine.models.fused_target import FusedTarget
 from mtplx.engine.models.row_target import NotByRowsError, RowTarget
 from mtplx.engine.models.sequential_cache import SequentialCache
@@ -83,6 +84,14 @@ def _checked_by_rows(model: nn.Module, layer_caches: Callable[[], Sequence[Any]]
 def is_fused(target: Target) -> bool:
     """Whether the decoder layers run as one native call."""
     return isinstance(target, FusedTarget)
+
+
+def shows_hidden(target: Target) -> bool:
+    """Whether the target's hidden states can be kept: its output head is where one is looked for."""
+    cache = target.new_cache()
+    cache.hidden = HiddenRows(most_rows=1)
+    target.forward([Rows(cache, (3,), 1)])
+    return cache.hidden.take() is not None
 
 
 def run_a_round(target: Target) -> None:

@@ -1,0 +1,112 @@
+"""A draft in the making: each token drawn from a drafter's logits as the request itself would draw it.
+
+Knows requests and their processors. Knows no model, and not where logits come from.
+"""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from mtplx.engine.randomness import Purpose
+from mtplx.engine.sampling import Scores, adjust, check_finite, distribution, draw, draw_coupled, most_likely
+from mtplx.engine.sequence import Sequence as DecodedSequence
+from mtplx.engine.types import Distribution, Draft, Logits
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PartOfVocabulary:
+    """The tokens `ids` [N], ascending, of a vocabulary of `size`."""
+
+    ids: npt.NDArray[np.int32]
+    size: int
+
+    def spread(self, logits: Logits) -> Logits:
+        """Logits [N] of these tokens as those of all [V]: the others are impossible."""
+        spread = np.full(self.size, -np.inf, dtype=np.float32)
+        spread[self.ids] = logits
+        return spread
+
+
+class GrowingDraft:
+    """The draft of `depth` tokens after a sequence, of which none is there yet. `depth` 0 asks for none.
+
+    `share` is about how likely all its tokens survive, as the drafter believes.
+    """
+
+    def __init__(self, sequence: DecodedSequence, depth: int) -> None:
+        self.sequence = sequence
+        self.depth = depth
+        self.tokens: list[int] = []
+        self.share = 1.0
+        self.failed = False
+        self._history = sequence.history.ahead()
+        self._distributions: list[Distribution] = []
+
+    @property
+    def draft(self) -> Draft:
+        if self.failed:
+            return Draft(failed=True)
+        return Draft(tuple(self.tokens), self._distributions or None)
+
+    @property
+    def is_done(self) -> bool:
+        return self.failed or len(self.tokens) >= self.depth
+
+    def add(self, logits: Logits, part: PartOfVocabulary | None = None) -> None:
+        """Add a token by the logits [V] for it, or by those [N] of a part of the vocabulary.
+
+        The draft is done where no token of the part is allowed. Raises NonFiniteLogitsError for logits that no token
+        can be drawn from.
+        """
+        if self.tokens:
+            self._history.push(self.tokens[-1])
+        position = self.sequence.num_output + len(self.tokens)
+        check_finite(logits, position)
+        known = logits if part is None else part.spread(logits)
+        scores = adjust(known, self.sequence.request.sampling, self._history)
+        if part is not None and self._history.grammar is not None and scores.max() == -np.inf:
+            self.depth = len(self.tokens)
+            return
+        token, probabilities = draw_draft_token(self.sequence, scores, position)
+        self.tokens.append(token)
+        if probabilities is not None:
+            self._distributions.append(probabilities)
+        if self.sequence.least_share > 0.0:
+            self.share *= _likeliest_share(logits) if probabilities is None else probabilities[token]
+
+
+class Growth:
+    """Adds tokens to drafts of the drafter `name`. A failure is of the one draft alone, and the first is logged."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._has_failed = False
+
+    def add(self, draft: GrowingDraft, logits: Logits, part: PartOfVocabulary | None = None) -> None:
+        try:
+            draft.add(logits, part)
+        except Exception:
+            if not self._has_failed:
+                logger.exception("the drafter %r failed on a sequence; its round goes on without", self._name)
+            self._has_failed = draft.failed = True
+
+
+def draw_draft_token(sequence: DecodedSequence, scores: Scores, position: int) -> tuple[int, Distribution | None]:
+    """The token to draft at `position` of the output, and the distribution it was drawn from; None is one-hot."""
+    params = sequence.request.sampling
+    if params.greedy:
+        return most_likely(scores), None
+    probabilities = distribution(scores, params)
+    if sequence.request.acceptance == "coupled":
+        return draw_coupled(probabilities, partial(sequence.key.gumbel, position)), None
+    return draw(probabilities, sequence.key.uniform(position, Purpose.DRAFT, sequence.num_output)), probabilities
+
+
+def _likeliest_share(logits: Logits) -> float:
+    """The probability of the likeliest token."""
+    return 1.0 / float(np.exp(logits - logits.max()).sum())
