@@ -32,9 +32,13 @@ class TiledWeights:
 
     def rows(self) -> mx.array:
         """The weights as numbers, float32 [N, K]."""
+        return mx.dequantize(*self.packed(), group_size=self.group_size, bits=self.bits)
+
+    def packed(self) -> tuple[mx.array, mx.array, mx.array]:
+        """The weights as `mx.quantize` gives them: words, scales and biases, a row for each output."""
         words = self.words[:-LANES].reshape(self.scales.shape[0], -1, LANES)
         packed, scales, biases = (_untiled(each, self.num_outputs) for each in (words, self.scales, self.biases))
-        return mx.dequantize(packed, scales, biases, group_size=self.group_size, bits=self.bits)
+        return packed, scales, biases
 
 
 def reference_quantized_linear(

@@ -119,7 +119,7 @@ def _bind(tensors: Tensors, layout: _Layout, model: nn.Module, quantization: Map
     """Raises ValueError naming tensors that are missing, left over or of another shape."""
     given = {name: value for name, value in tensors.items() if name not in layout.shared}
     if layout.norms_from_zero:
-        given = {name: value + 1.0 if name.endswith("norm.weight") else value for name, value in given.items()}
+        given = {name: value + 1.0 if "norm" in name else value for name, value in given.items()}
     around = {layout.names[name]: given.pop(name) for name in layout.names if name in given}
     if layout.hidden_first and "projection.weight" in around:
         hidden_half, embedding_half = mx.split(around["projection.weight"], 2, axis=1)
@@ -151,7 +151,7 @@ def _layer_weights(tensors: Tensors, model: nn.Module) -> Tensors:
     # The model itself knows how to turn what is published for a layer into its own. Norms that are stored less 1 it
     # would shift only where it sees the rest of a checkpoint, so these stay out of it.
     last = f"layers.{len(model.layers) - 1}."
-    norms = {name: value for name, value in tensors.items() if name.endswith("norm.weight")}
+    norms = {name: value for name, value in tensors.items() if "norm" in name}
     others = {f"model.{last}{name}": value for name, value in tensors.items() if name not in norms}
     turned = {name.partition(last)[2]: value for name, value in model.sanitize(others).items()}
     return {f"layer.{name}": value for name, value in (norms | turned).items()}

@@ -37,21 +37,27 @@ def head_over(model: nn.Module, token_ids: npt.NDArray[np.int32]) -> nn.Module:
     head = at(model, _head_path(model) or _embedding_path(model))
     rows = mx.array(token_ids)
     linear: nn.Module
-    if "scales" in head:
-        linear = nn.QuantizedLinear(32, 1, bias=False, group_size=head.group_size, bits=head.bits, mode=head.mode)
-        for name in ("weight", "scales", "biases"):
-            if name in head:
-                linear[name] = head[name][rows]
+    if isinstance(head, NativeLinear):
+        linear = _quantized_linear(head.tiles.packed(), rows, head.tiles.group_size, head.tiles.bits, "affine")
+    elif "scales" in head:
+        arrays = [head[name] for name in ("weight", "scales", "biases") if name in head]
+        linear = _quantized_linear(arrays, rows, head.group_size, head.bits, head.mode)
     else:
         linear = nn.Linear(1, 1, bias=False)
-        linear.weight = head_rows(model, token_ids)
-        if isinstance(head, NativeLinear):
-            linear = linear.to_quantized(group_size=head.tiles.group_size, bits=head.tiles.bits)
+        linear.weight = plain_weight(head)[rows]
     if "bias" in head:
         linear.bias = head.bias[rows]
     mx.eval(linear.parameters())
     swap = native_layer(linear) if is_accelerated(model) else None
     return linear if swap is None else swap
+
+
+def _quantized_linear(arrays: Sequence[mx.array], rows: mx.array, group_size: int, bits: int, mode: str) -> nn.Module:
+    """The product with some rows of quantized weights, to the bit."""
+    linear: nn.Module = nn.QuantizedLinear(group_size, 1, bias=False, group_size=group_size, bits=bits, mode=mode)
+    for name, array in zip(("weight", "scales", "biases"), arrays, strict=False):
+        linear[name] = array[rows]
+    return linear
 
 
 def head_rows(model: nn.Module, token_ids: npt.NDArray[np.int32]) -> mx.array:
