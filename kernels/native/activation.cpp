@@ -1,4 +1,4 @@
-// Activations, alone or gating, as an MLX primitive.
+// Activations, alone or gating, as an MLX primitive that has gradients.
 #include "activation.h"
 
 #include <nanobind/nanobind.h>
@@ -19,19 +19,68 @@ namespace {
 // Below this many values a second thread costs more than it saves.
 constexpr int64_t kWorthSharing = 1 << 14;
 
-using ActivateRow = void (*)(const float* x, const float* up, int n, float* out);
+struct RowFunctions {
+  void (*activate)(const float* x, const float* up, int n, float* out);
+  void (*gradient)(const float* x, const float* up, const float* gradient, int n, float* by_x, float* by_up);
 
-ActivateRow find_activation(const std::string& name) {
-  if (name == "silu") return activate_row<Silu>;
-  if (name == "gelu") return activate_row<Gelu>;
-  if (name == "gelu_tanh") return activate_row<GeluTanh>;
+  bool operator==(const RowFunctions&) const = default;
+};
+
+template <typename Activation>
+constexpr RowFunctions functions_of() {
+  return {activate_row<Activation>, activation_gradient_row<Activation>};
+}
+
+RowFunctions find_activation(const std::string& name) {
+  if (name == "silu") return functions_of<Silu>();
+  if (name == "gelu") return functions_of<Gelu>();
+  if (name == "gelu_tanh") return functions_of<GeluTanh>();
   throw std::invalid_argument("no activation is called " + name);
 }
+
+// Inputs x [..., N], up [..., N] if the activation gates it, and the gradient [..., N] by the output; outputs the
+// gradients [..., N] by x, and by up.
+class ActivationGradient : public CpuPrimitive {
+ public:
+  ActivationGradient(mx::Stream stream, RowFunctions functions) : CpuPrimitive(stream), functions_(functions) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    for (auto& out : outputs) out.set_data(mx::allocator::malloc(out.nbytes()));
+    const bool gates = outputs.size() > 1;
+    const int n = inputs[0].shape(-1);
+    const int64_t rows = inputs[0].size() == 0 ? 0 : num_rows(inputs[0]);
+    const ArrayRows x(inputs[0]), up(inputs[1]), gradient(inputs.back());
+    auto work = [=, by_x = outputs[0].data<float>(), by_up = outputs.back().data<float>(),
+                 compute = functions_.gradient] {
+      run_in_parallel(rows > 1 && rows * n >= kWorthSharing, [&](const Team& team) {
+        std::vector<float> gathered(3 * n);
+        for (auto part = team.part(rows); part.begin < part.end; part.begin++) {
+          const int64_t row = part.begin;
+          compute(x.at(row, gathered.data()), gates ? up.at(row, gathered.data() + n) : nullptr,
+                  gradient.at(row, gathered.data() + 2 * n), n, by_x + row * n, by_up + row * n);
+        }
+      });
+    };
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    for (const auto& input : inputs) encoder.set_input_array(input);
+    for (auto& out : outputs) encoder.set_output_array(out);
+    encoder.dispatch(std::move(work));
+  }
+
+  bool is_equivalent(const Primitive& other) const override {
+    return functions_ == static_cast<const ActivationGradient&>(other).functions_;
+  }
+
+  const char* name() const override { return "ActivationGradient"; }
+
+ private:
+  RowFunctions functions_;
+};
 
 // Inputs x [..., N] and, if the activation gates it, up [..., N]; output [..., N]. Halves of one array do as inputs.
 class Activation : public CpuPrimitive {
  public:
-  Activation(mx::Stream stream, ActivateRow activate) : CpuPrimitive(stream), activate_(activate) {}
+  Activation(mx::Stream stream, RowFunctions functions) : CpuPrimitive(stream), functions_(functions) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     auto& out = outputs[0];
@@ -41,7 +90,7 @@ class Activation : public CpuPrimitive {
     const ArrayRows x(inputs[0]), up(inputs.back());
     float* const to = out.data<float>();
     const int64_t rows = out.size() == 0 ? 0 : num_rows(out);
-    auto work = [=, activate = activate_] {
+    auto work = [=, activate = functions_.activate] {
       run_in_parallel(rows > 1 && rows * n >= kWorthSharing, [&](const Team& team) {
         std::vector<float> gathered(2 * n);
         const auto part = team.part(rows);
@@ -56,7 +105,19 @@ class Activation : public CpuPrimitive {
   }
 
   bool is_equivalent(const Primitive& other) const override {
-    return activate_ == static_cast<const Activation&>(other).activate_;
+    return functions_ == static_cast<const Activation&>(other).functions_;
+  }
+
+  std::vector<mx::array> vjp(const std::vector<mx::array>& inputs, const std::vector<mx::array>& cotangents,
+                             const std::vector<int>& wanted, const std::vector<mx::array>&) override {
+    auto given = inputs;
+    given.push_back(cotangents[0]);
+    const auto all = mx::array::make_arrays(std::vector<mx::Shape>(inputs.size(), inputs[0].shape()),
+                                            std::vector<mx::Dtype>(inputs.size(), mx::float32),
+                                            std::make_shared<ActivationGradient>(stream(), functions_), given);
+    std::vector<mx::array> gradients;
+    for (int input : wanted) gradients.push_back(all[input]);
+    return gradients;
   }
 
   std::vector<mx::Shape> output_shapes(const std::vector<mx::array>& inputs) override { return {inputs[0].shape()}; }
@@ -64,7 +125,7 @@ class Activation : public CpuPrimitive {
   const char* name() const override { return "Activation"; }
 
  private:
-  ActivateRow activate_;
+  RowFunctions functions_;
 };
 
 mx::array activate(const std::string& name, const mx::array& x, const std::optional<mx::array>& up) {

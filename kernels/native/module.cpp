@@ -18,12 +18,15 @@ void bind_dense(nanobind::module_& m);
 void bind_gather(nanobind::module_& m);
 void bind_timing(nanobind::module_& m);
 void bind_linear(nanobind::module_& m);
+void bind_matmul(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
 void bind_activation(nanobind::module_& m);
 void bind_attention(nanobind::module_& m);
+void bind_causal_attention(nanobind::module_& m);
 void bind_norm(nanobind::module_& m);
 void bind_rope(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
+void bind_softmax(nanobind::module_& m);
 }
 
 NB_MODULE(_native, m) {
@@ -41,10 +44,13 @@ NB_MODULE(_native, m) {
   mtplx::bind_gather(m);
   mtplx::bind_timing(m);
   mtplx::bind_linear(m);
+  mtplx::bind_matmul(m);
   mtplx::bind_memory(m);
   mtplx::bind_activation(m);
   mtplx::bind_attention(m);
+  mtplx::bind_causal_attention(m);
   mtplx::bind_norm(m);
   mtplx::bind_rope(m);
   mtplx::bind_sampling(m);
+  mtplx::bind_softmax(m);
 }

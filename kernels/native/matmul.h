@@ -1,0 +1,128 @@
+// Products of any two matrices, C = A B, in float32: hundreds of rows and more, for training. Knows arithmetic; knows no
+// MLX.
+//
+// A and B lie anyhow: transposed ones are matrices with other steps. Both are packed into panels that the inner loop
+// reads from end to end (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"; BLIS): the rows of a
+// panel of A side by side for each k, and the columns of a panel of B, filled up with zeros.
+//
+// Arithmetic of a value: t = Σ a·b over kDepth steps, one by one; C = t for the first of them, then C += t.
+#pragma once
+
+#include "parallel.h"
+#include "rows.h"
+#include "simd.h"
+
+namespace mtplx {
+
+// A panel's sums, with what they are made of, fill the registers.
+constexpr int kPanelVectors = kRegistersPerVector == 1 ? 2 : 1;
+constexpr int kPanelRows = kRegistersPerVector == 1 ? 12 : kRegistersPerVector == 2 ? 6 : kRegisters == 32 ? 6 : 2;
+constexpr int kPanelColumns = kPanelVectors * kLanes;
+
+constexpr int kDepth = 256;                    // of packed panels: one of B stays in the innermost cache
+constexpr int kRowBlock = 8 * kPanelRows * (kPanelRows == 12 ? 1 : 2);  // of packed A: it stays in the second cache
+
+struct Matrix {
+  const float* data;
+  int64_t row_step, column_step;
+
+  const float* at(int64_t row, int64_t column) const { return data + row * row_step + column * column_step; }
+  Matrix from(int64_t row, int64_t column) const { return {at(row, column), row_step, column_step}; }
+  Matrix transposed() const { return {data, column_step, row_step}; }
+};
+
+constexpr int panels_of(int count, int each) { return (count + each - 1) / each; }
+
+// The first `count` rows of a matrix, at most `Size`, as [depth][Size], filled up with zeros.
+template <int Size>
+void pack_panel(const Matrix& from, int count, int depth, float* to) {
+  if (count == Size && from.row_step == 1) {
+    for (int k = 0; k < depth; k++) std::copy_n(from.at(0, k), Size, to + k * Size);
+  } else if (count == Size && from.column_step == 1) {
+    for (int k = 0; k < depth; k++)
+#pragma GCC unroll 32
+      for (int i = 0; i < Size; i++) to[k * Size + i] = from.data[i * from.row_step + k];
+  } else {
+    for (int k = 0; k < depth; k++)
+      for (int i = 0; i < Size; i++) to[k * Size + i] = i < count ? *from.at(i, k) : 0.0f;
+  }
+}
+
+// A panel of A times one of B, to the first rows and columns of a tile of C.
+inline void multiply_panels(const float* a, const float* b, int depth, int rows, int columns, bool adds, float* c,
+                            int64_t c_step) {
+  vfloat t[kPanelRows][kPanelVectors] = {};
+  for (int k = 0; k < depth; k++, a += kPanelRows, b += kPanelColumns) {
+    vfloat values[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; v++) values[v] = load<vfloat>(b + v * kLanes);
+#pragma GCC unroll 16
+    for (int row = 0; row < kPanelRows; row++) {
+      const vfloat value = broadcast(a[row]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kPanelVectors; v++) t[row][v] += value * values[v];
+    }
+  }
+  if (rows == kPanelRows && columns == kPanelColumns) {
+#pragma GCC unroll 16
+    for (int row = 0; row < kPanelRows; row++)
+#pragma GCC unroll 4
+      for (int v = 0; v < kPanelVectors; v++) {
+        float* const to = c + row * c_step + v * kLanes;
+        store(to, adds ? load<vfloat>(to) + t[row][v] : t[row][v]);
+      }
+    return;
+  }
+  float tile[kPanelRows][kPanelColumns];
+  std::memcpy(tile, t, sizeof tile);
+  for (int row = 0; row < rows; row++)
+    for (int i = 0; i < columns; i++) {
+      float& to = c[row * c_step + i];
+      to = adds ? to + tile[row][i] : tile[row][i];
+    }
+}
+
+// Room for what is packed of B, by all members of a team, for products with so many columns.
+inline int64_t packed_columns(int columns) {
+  return int64_t(panels_of(columns, kPanelColumns)) * kPanelColumns * kDepth;
+}
+constexpr int64_t kPackedRows = int64_t(kRowBlock) * kDepth;  // and of A, by each
+
+// C [m, n] = A [m, k] B [k, n], or C += A B, by a team: `packed_b` is shared by its members, `packed_a` is this one's.
+inline void multiply(const Matrix& a, const Matrix& b, int m, int n, int k, bool adds, float* c, int64_t c_step,
+                     const Team& team, float* packed_a, float* packed_b) {
+  const int row_blocks = panels_of(m, kRowBlock), panels = panels_of(n, kPanelColumns);
+  // Enough pieces for all members to be done at the same time; the fewer, the less often A is packed.
+  const int wanted = team.size == 1 ? 1 : panels_of(4 * team.size, row_blocks);
+  const int panels_each = panels_of(panels, std::min(wanted, panels)), pieces = panels_of(panels, panels_each);
+  for (int at = 0; at < k; at += kDepth) {
+    const int depth = std::min(kDepth, k - at);
+    const auto part = team.part(panels);
+    for (int64_t panel = part.begin; panel < part.end; panel++) {
+      const int first = panel * kPanelColumns;
+      pack_panel<kPanelColumns>(b.from(at, first).transposed(), std::min(kPanelColumns, n - first), depth,
+                                packed_b + panel * kPanelColumns * kDepth);
+    }
+    team.barrier();
+    team.share(int64_t(row_blocks) * pieces, 1, [&](Team::Range range) {
+      for (int64_t piece = range.begin; piece < range.end; piece++) {
+        const int first_row = piece / pieces * kRowBlock, rows = std::min(kRowBlock, m - first_row);
+        for (int row = 0; row < rows; row += kPanelRows)
+          pack_panel<kPanelRows>(a.from(first_row + row, at), std::min(kPanelRows, rows - row), depth,
+                                 packed_a + int64_t(row) * kDepth);
+        const int first_panel = piece % pieces * panels_each, end = std::min(first_panel + panels_each, panels);
+        for (int panel = first_panel; panel < end; panel++) {
+          const int column = panel * kPanelColumns, columns = std::min(kPanelColumns, n - column);
+          for (int row = 0; row < rows; row += kPanelRows)
+            multiply_panels(packed_a + int64_t(row) * kDepth, packed_b + int64_t(column) * kDepth, depth,
+                            std::min(kPanelRows, rows - row), columns, adds || at > 0,
+                            c + (first_row + row) * c_step + column, c_step);
+        }
+      }
+    });
+    team.barrier();
+  }
+  if (k == 0 && !adds)
+    for (auto part = team.part(m); part.begin < part.end; part.begin++) std::fill_n(c + part.begin * c_step, n, 0.0f);
+}
+
+}  // namespace mtplx
