@@ -1,12 +1,15 @@
 """Checkpoints that bring a multi-token-prediction block keep it: every tensor is bound, and the block computes what its
 family says."""
 
+import json
 import logging
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
+from mlx.utils import tree_flatten
 
 from mtplx.engine.cache import RowCache
 from mtplx.engine.models import native_heads
@@ -100,6 +103,23 @@ def test_a_head_embeds_and_projects_as_its_model_does(tmp_path: Path) -> None:
     hidden = loaded.model.model(tokens)
     assert head.project(hidden).shape == (1, 2, VOCAB_SIZE)
     assert mx.array_equal(head.project(hidden), loaded.model(tokens)).item()
+
+
+def test_in_a_quantized_folder_the_blocks_products_are_quantized_alike(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "model", "mimo", head_tensors("mimo"))
+    model = load_model(str(folder)).model
+    nn.quantize(model, 32, 8)
+    mx.save_safetensors(str(folder / "model-00001-of-00002.safetensors"), dict(tree_flatten(model.parameters())))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"quantization": {"group_size": 32, "bits": 8}}))
+    head = load_model(str(folder)).draft_head
+    assert head is not None
+    products = [part for part in head.block.modules() if isinstance(part, nn.Linear | nn.QuantizedLinear)]
+    assert {(type(product), product.bits, product.group_size) for product in products} == {(nn.QuantizedLinear, 8, 32)}
+    hidden, embeddings = random_rows(3), random_rows(4)
+    expected = as_published("mimo", hidden, embeddings)
+    difference = np.abs(np.asarray(head.block(hidden[None], embeddings[None])[0]) - expected).max()
+    assert 0.0 < difference < 0.05 * np.abs(expected).max()
 
 
 def without(tensors: Tensors, name: str) -> Tensors:
