@@ -1,13 +1,17 @@
 """The planner against machines and drafters that are known: how near it comes to the best fixed choice."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from mtplx.engine.planning import Planner
-from tests.engine.rehearsal import Course, Helper, Machine, always, linear, rehearse
+from mtplx.engine.sequence import Sequence
+from mtplx.engine.types import Request, SamplingParams
+from tests.engine.rehearsal import PROMPT, Course, Helper, Machine, always, linear, rehearse
+from tests.fakes import TabularCache
 
 DEPTHS = (0, 1, 2, 4, 8, 12, 16)
 
@@ -135,3 +139,21 @@ def test_drafts_of_a_sequence_that_decodes_plainly_teach_too() -> None:
     [shares] = planner.report().survival.values()
     assert 0.6 < shares[0] <= 1.0
     assert len(shares) == 16
+
+
+@pytest.mark.parametrize("token_s", [0.0002, 0.001])
+def test_a_further_draft_token_is_to_bring_what_it_costs(token_s: float) -> None:
+    planner = Planner(("head",))
+    rehearse(Machine(native), {"head": Helper(always(0.8), token_s)}, planner=planner, num_tokens=600)
+    sequence = Sequence(
+        Request("test", PROMPT, 300, SamplingParams(temperature=0.0), depth=16, drafter="head", auto_depth=True),
+        TabularCache(),
+        None,  # type: ignore[arg-type]
+    )
+    plan = planner.plan(sequence, {"head": 0})
+    round_s = plan.depth * token_s + native(plan.depth + 1)
+    row_s = (native(plan.depth + 1) - native(1)) / plan.depth
+    num_tokens = sum(0.8**position for position in range(plan.depth + 1))
+    assert plan.least_share == pytest.approx((token_s + row_s) / (round_s / num_tokens), rel=0.1)
+    sequence.request = replace(sequence.request, auto_depth=False)
+    assert planner.plan(sequence, {"head": 0}).least_share == 0.0
