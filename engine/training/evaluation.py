@@ -83,7 +83,9 @@ class HeldOut:
                 counts[:, step] += agrees.sum(), (alive & begun).sum(), chances, len(agrees)
                 survivable[step] += (begun & _mask(alive.size, shown.wanted[step])).sum()
         agreement, survival, expected = counts[:3] / np.maximum(1, [counts[3], survivable, counts[3]])
-        return Measured(tuple(agreement), tuple(survival), tuple(expected), int(counts[3, 0]))
+        return Measured(
+            tuple(agreement.tolist()), tuple(survival.tolist()), tuple(expected.tolist()), int(counts[3, 0])
+        )
 
     def _compare(
         self, rows: mx.array, target: mx.array, truth: mx.array, log_sums: mx.array, greedy: mx.array

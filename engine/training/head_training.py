@@ -6,8 +6,7 @@ Knows the order of things and the folder; each stage is done elsewhere.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -35,8 +34,8 @@ from mtplx.engine.training.texts import Text, TextFile
 from mtplx.engine.training.trainer import StepReport, Trainer
 from mtplx.engine.training.vocabulary import TokenIds, coverage, frequent_tokens
 
-_HELD_OUT_EVERY = 20  # of so many texts one is not learnt from,
-_MOST_HELD_OUT = 64  # and no more than so many
+_HELD_OUT_EVERY = 19  # of so many texts one is not learnt from; odd, as every other answer is a greedy one
+_MOST_HELD_OUT = 64  # texts that are measured on
 _MOST_PIECE_PAIRS = 512
 _GROUP_SIZE = 32
 _CHECKPOINT_S = 60.0
@@ -80,18 +79,15 @@ def train_head(loaded: LoadedModel, recipe: Recipe, provenance: Mapping[str, Any
         block = with_dense_products(block_like(loaded.model))
     except NoBlockError as reason:
         raise InvalidRequestError(f"there is no block like the layers of {loaded.id}: {reason}") from reason
-    with _corpus(loaded, target, recipe, block.window, listener) as corpus:
-        token_ids = _vocabulary(loaded, recipe, corpus, listener)
-        head = draft_head(loaded.model, block, token_ids)
-        held_out = _held_out(loaded, recipe, corpus, token_ids, listener)
-        _train(loaded, recipe, corpus, head, held_out, listener)
-        return _save(loaded, recipe, corpus, head, held_out, provenance)
+    corpus = _corpus(loaded, target, recipe, block.window, listener)
+    token_ids = _vocabulary(loaded, recipe, corpus, listener)
+    head = draft_head(loaded.model, block, token_ids)
+    held_out = _held_out(loaded, recipe, corpus, token_ids)
+    _train(loaded, recipe, corpus, head, held_out, listener)
+    return _save(loaded, recipe, corpus, head, held_out, provenance)
 
 
-@contextmanager
-def _corpus(
-    loaded: LoadedModel, target: Target, recipe: Recipe, window: int | None, listener: Listener
-) -> Iterator[Corpus]:
+def _corpus(loaded: LoadedModel, target: Target, recipe: Recipe, window: int | None, listener: Listener) -> Corpus:
     settings = recipe.text_settings(head_target(loaded).fingerprint)
     check_same(recipe.work, remember(recipe.work / "settings.json", settings), settings)
     jobs = own_jobs(loaded) if recipe.data is None else data_jobs(loaded, read_data(recipe.data))
@@ -99,23 +95,18 @@ def _corpus(
     states = StateFile(recipe.work / "states.f16", texts.texts, hidden_size(loaded.model), recipe.disk_bytes)
     listener.begin("texts", recipe.num_tokens, texts.num_tokens)
     plan = CorpusPlan(recipe.num_tokens, recipe.answer_tokens, recipe.plan.seed)
-    try:
-        CorpusWriter(
-            loaded, target, plan, texts, states, lambda text: listener.advance(len(text.tokens), "tokens")
-        ).write(jobs)
-        enough = _as_many(texts.texts, recipe.num_tokens)
-        num_recomputed = max(0, len(enough) - states.num_texts)
-        if num_recomputed:
-            listener.tell(f"the disk budget is full: the states of {num_recomputed} texts are computed anew each time")
-        pieces = cut(enough, min(_MOST_PIECE_PAIRS, window or _MOST_PIECE_PAIRS))
-        held_out = [piece for piece in pieces if _is_held_out(piece.text)]
-        learnt = [piece for piece in pieces if piece.text % _HELD_OUT_EVERY != _HELD_OUT_EVERY - 1]
-        if not learnt or not held_out:
-            raise EngineError(f"{len(enough)} texts are too few to learn from; ask for more tokens")
-        yield Corpus(enough, States(states, target, enough), learnt, held_out)
-    finally:
-        texts.close()
-        states.close()
+    writer = CorpusWriter(loaded, target, plan, texts, states, lambda text: listener.advance(len(text.tokens)))
+    writer.write(jobs)
+    enough = _as_many(texts.texts, recipe.num_tokens)
+    if states.num_texts < len(enough):
+        num_left = len(enough) - states.num_texts
+        listener.tell(f"the disk budget is full: hidden states of {num_left} texts are computed anew each time")
+    pieces = cut(enough, min(_MOST_PIECE_PAIRS, window or _MOST_PIECE_PAIRS))
+    held_out = [piece for piece in pieces if _is_held_out(piece.text)]
+    learnt = [piece for piece in pieces if piece.text % _HELD_OUT_EVERY != _HELD_OUT_EVERY - 1]
+    if not learnt or not held_out:
+        raise EngineError(f"{len(enough)} texts are too few to learn from; ask for more tokens, or give more data")
+    return Corpus(enough, States(states, target, enough), learnt, held_out)
 
 
 def _as_many(texts: Sequence[Text], num_tokens: int) -> Sequence[Text]:
@@ -143,9 +134,7 @@ def _weight(loaded: LoadedModel, token_ids: TokenIds | None) -> mx.array:
     return head_rows(loaded.model, wanted).astype(mx.float32)
 
 
-def _held_out(
-    loaded: LoadedModel, recipe: Recipe, corpus: Corpus, token_ids: TokenIds | None, listener: Listener
-) -> HeldOut:
+def _held_out(loaded: LoadedModel, recipe: Recipe, corpus: Corpus, token_ids: TokenIds | None) -> HeldOut:
     return HeldOut(
         corpus.held_out,
         corpus.texts,

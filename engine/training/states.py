@@ -4,6 +4,7 @@ They are kept as float16, one row after the other, in the order of the texts. Kn
 gives them; knows nothing of what is learnt from them.
 """
 
+import os
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -36,8 +37,8 @@ class StateFile:
         held_rows = path.stat().st_size // (2 * hidden_size) if path.exists() else 0
         self.num_texts = sum(end <= held_rows for end in self._starts[1:])
         del self._starts[self.num_texts + 1 :]
-        self._file = path.open("ab")
-        self._file.truncate(2 * hidden_size * self._starts[-1])
+        if path.exists():
+            os.truncate(path, 2 * hidden_size * self._starts[-1])
         self._is_full = False
 
     def append(self, states: HiddenStates) -> bool:
@@ -45,8 +46,8 @@ class StateFile:
         self._is_full = self._is_full or self._starts[-1] + len(states) > self._budget_rows
         if self._is_full:
             return False
-        self._file.write(np.ascontiguousarray(states, dtype=np.float16).tobytes())
-        self._file.flush()
+        with self._path.open("ab") as file:
+            file.write(np.ascontiguousarray(states, dtype=np.float16).tobytes())
         self._starts.append(self._starts[-1] + len(states))
         self.num_texts += 1
         return True
@@ -58,9 +59,6 @@ class StateFile:
         if start == stop:
             return np.empty(shape, dtype=np.float16)
         return np.memmap(self._path, np.float16, "r", offset=2 * self._hidden_size * start, shape=shape)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class States:

@@ -39,7 +39,6 @@ class TextFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.texts = _read_whole_lines(path) if path.exists() else []
-        self._file = path.open("ab")
 
     @property
     def num_tokens(self) -> int:
@@ -48,12 +47,9 @@ class TextFile:
     def append(self, texts: Sequence[Text]) -> None:
         """Write them through to the system: they outlive this process."""
         lines = [json.dumps({"tokens": text.tokens, "given": text.num_given}) + "\n" for text in texts]
-        self._file.write("".join(lines).encode())
-        self._file.flush()
+        with self._path.open("ab") as file:
+            file.write("".join(lines).encode())
         self.texts += texts
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def _read_whole_lines(path: Path) -> list[Text]:
