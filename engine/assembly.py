@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 
 from mtplx.engine.drafters.base import Drafter
 from mtplx.engine.drafters.fitted import FittedTarget, check_same_tokens
@@ -124,7 +125,7 @@ def make_speculator(
 def _head_drafter(loaded: LoadedModel, target: Target, head: DraftHead) -> HeadDrafter:
     if not shows_hidden(target):
         raise ModelLoadError(f"the hidden states of {loaded.id} are out of reach, and no draft head goes without them")
-    part = None if head.token_ids is None else PartOfVocabulary(head.token_ids, loaded.vocab_size)
+    part = None if head.token_ids is None else PartOfVocabulary(head.token_ids.astype(np.int64), loaded.vocab_size)
     return HeadDrafter(running_head(head), part)
 
 

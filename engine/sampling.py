@@ -93,6 +93,11 @@ def check_finite(logits: Logits, num_output: int) -> None:
         raise NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
 
 
+def leaves_alone(params: SamplingParams, history: TokenHistory) -> bool:
+    """Whether the next logits need no adjusting, whatever they are."""
+    return history.grammar is None and history.may_end and not params.changes_logits
+
+
 def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Scores:
     """Logits [V] after penalties, bias and grammar, which leaves -inf where it forbids; so does an end too early.
 
@@ -100,7 +105,7 @@ def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Sco
     output, as OpenAI defines them. Where a grammar allows nothing but an end, no end is too early. Gives the logits
     themselves where nothing changes them. Raises EngineError when the grammar forbids every token.
     """
-    if history.grammar is None and history.may_end and not params.changes_logits:
+    if leaves_alone(params, history):
         return logits
     scores = np.asarray(logits).astype(np.float64)
     if params.repetition_penalty != 1.0:

@@ -5,13 +5,21 @@ Knows requests and their processors. Knows no model, and not where logits come f
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from mtplx.engine.randomness import Purpose
-from mtplx.engine.sampling import Scores, adjust, check_finite, distribution, draw, draw_coupled, most_likely
+from mtplx.engine.randomness import Noise, Purpose, Tokens
+from mtplx.engine.sampling import (
+    Scores,
+    adjust,
+    check_finite,
+    distribution,
+    draw,
+    draw_coupled,
+    leaves_alone,
+    most_likely,
+)
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.types import Distribution, Draft, Logits
 
@@ -22,13 +30,19 @@ logger = logging.getLogger(__name__)
 class PartOfVocabulary:
     """The tokens `ids` [N], ascending, of a vocabulary of `size`."""
 
-    ids: npt.NDArray[np.int32]
+    ids: npt.NDArray[np.int64]
     size: int
 
-    def spread(self, logits: Logits) -> Logits:
-        """Logits [N] of these tokens as those of all [V]: the others are impossible."""
+    def all_logits(self, logits: Logits) -> Logits:
+        """Logits [V] of all tokens by those [N] of the part: the others are impossible."""
         spread = np.full(self.size, -np.inf, dtype=np.float32)
         spread[self.ids] = logits
+        return spread
+
+    def all_probabilities(self, probabilities: Distribution) -> Distribution:
+        """Probabilities [V] by those [N] of the part."""
+        spread = np.zeros(self.size)
+        spread[self.ids] = probabilities
         return spread
 
 
@@ -67,17 +81,28 @@ class GrowingDraft:
             self._history.push(self.tokens[-1])
         position = self.sequence.num_output + len(self.tokens)
         check_finite(logits, position)
-        known = logits if part is None else part.spread(logits)
-        scores = adjust(known, self.sequence.request.sampling, self._history)
-        if part is not None and self._history.grammar is not None and scores.max() == -np.inf:
+        token, probabilities = self._draw(logits, part, position)
+        if token is None:
             self.depth = len(self.tokens)
             return
-        token, probabilities = draw_draft_token(self.sequence, scores, position)
         self.tokens.append(token)
         if probabilities is not None:
             self._distributions.append(probabilities)
         if self.sequence.least_share > 0.0:
             self.share *= _likeliest_share(logits) if probabilities is None else probabilities[token]
+
+    def _draw(
+        self, logits: Logits, part: PartOfVocabulary | None, position: int
+    ) -> tuple[int | None, Distribution | None]:
+        """The token, None if none is allowed, and the distribution that it was drawn from."""
+        params = self.sequence.request.sampling
+        if part is None:
+            return _drawn(self.sequence, adjust(logits, params, self._history), position)
+        if leaves_alone(params, self._history):  # then there are fewer numbers to look at
+            index, probabilities = _drawn(self.sequence, logits, position, part.ids)
+            return int(part.ids[index]), None if probabilities is None else part.all_probabilities(probabilities)
+        scores = adjust(part.all_logits(logits), params, self._history)
+        return (None, None) if scores.max() == -np.inf else _drawn(self.sequence, scores, position)
 
 
 class Growth:
@@ -96,14 +121,21 @@ class Growth:
             self._has_failed = draft.failed = True
 
 
-def draw_draft_token(sequence: DecodedSequence, scores: Scores, position: int) -> tuple[int, Distribution | None]:
-    """The token to draft at `position` of the output, and the distribution it was drawn from; None is one-hot."""
+def _drawn(
+    sequence: DecodedSequence, scores: Scores, position: int, ids: npt.NDArray[np.int64] | None = None
+) -> tuple[int, Distribution | None]:
+    """The index in `scores` to draft at `position` of the output, and the distribution it was drawn from; None is
+    one-hot. `ids` are the tokens that scores are of, if not all."""
     params = sequence.request.sampling
     if params.greedy:
         return most_likely(scores), None
     probabilities = distribution(scores, params)
     if sequence.request.acceptance == "coupled":
-        return draw_coupled(probabilities, partial(sequence.key.gumbel, position)), None
+
+        def gumbel(indices: Tokens) -> Noise:
+            return sequence.key.gumbel(position, indices if ids is None else ids[indices])
+
+        return draw_coupled(probabilities, gumbel), None
     return draw(probabilities, sequence.key.uniform(position, Purpose.DRAFT, sequence.num_output)), probabilities
 
 

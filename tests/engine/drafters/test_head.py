@@ -57,7 +57,9 @@ class AnyTokenizer(ByteTokenizer):
 def rounds_of(kind: str, part: np.ndarray | None = None) -> tuple[Speculator, DraftHead]:
     model = headed_model(kind)
     head = random_head(model, part)
-    drafter = HeadDrafter(running_head(head), None if part is None else PartOfVocabulary(part, VOCAB_SIZE))
+    drafter = HeadDrafter(
+        running_head(head), None if part is None else PartOfVocabulary(part.astype(np.int64), VOCAB_SIZE)
+    )
     return Speculator(make_target(model), {HEAD: drafter}, AnyTokenizer()), head
 
 
