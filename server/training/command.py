@@ -7,6 +7,7 @@ from importlib.metadata import version
 import mtplx
 from mtplx.engine.errors import EngineError
 from mtplx.engine.models.loading import load_model
+from mtplx.engine.training.data import read_data
 from mtplx.engine.training.head_training import describe, train_head
 from mtplx.engine.training.recipe import Recipe
 from mtplx.engine.training.trainer import TrainingPlan
@@ -18,6 +19,8 @@ from mtplx.server.training.progress import TrainingProgress
 def train(options: TrainingOptions, *, model: str | None, threads: int | None, native_kernels: bool) -> None:
     """Train, and say how good the head is. Ctrl-C says how to go on. Raises EngineError."""
     recipe = _recipe(options)
+    if recipe.data is not None:
+        read_data(recipe.data)  # now: what is wrong with it would be a pity to hear later
     try:
         recipe.work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
