@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import pairwise
 
+from mtplx.engine.types import HEAD
+
 _WINDOW = 15  # times remembered for each size
 _BESIDE = 3  # rounds before one, and as many after it, that tell how slow the machine was
 _MEASURED = 3  # times that make a cost known
@@ -20,6 +22,7 @@ _YOUNG_ROUNDS = 16  # after which one that is not well known deserves another lo
 _ROW_GUESS = 0.1  # cost of one row more beside the first alone, until measured: too low rather than too high
 _LEAST_STEP = 0.2  # the least part of that guess that a row more costs, whatever was measured of fewer rows
 _DRAFT_GUESS = 0.25  # cost of drafting a token beside a round of one row, until measured
+_HEAD_GUESS = 0.1  # the same for a head, which is a layer or so
 _CATCH_UP_GUESS = 0.25  # cost of a row that a drafter catches up with beside drafting a token, until measured
 
 
@@ -126,7 +129,8 @@ class Costs:
     def draft(self, drafter: str) -> float:
         """The cost of drafting one token."""
         cost = self._drafter_costs.get(("draft", drafter))
-        return _DRAFT_GUESS * self.rows(1) if cost is None else cost
+        guess = _HEAD_GUESS if drafter == HEAD else _DRAFT_GUESS
+        return guess * self.rows(1) if cost is None else cost
 
     def catch_up(self, drafter: str) -> float:
         """The cost of a row that the drafter must catch up with."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-_MOST_ROWS = 512  # what is farther back tells little of the next token
+from mtplx.engine.types import MOST_HIDDEN_ROWS
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class HiddenRows:
     Of committed rows that nobody takes the newest `most_rows` are held.
     """
 
-    def __init__(self, most_rows: int = _MOST_ROWS) -> None:
+    def __init__(self, most_rows: int = MOST_HIDDEN_ROWS) -> None:
         self._most_rows = most_rows
         self._pieces: deque[mx.array] = deque()
         self._start = 0

@@ -21,7 +21,7 @@ from mtplx.engine.depth import Option, choose, depth_options, share_rows
 from mtplx.engine.drafters.base import MAX_CONFIDENCE
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.survival import SurvivalRecord, pooled_survival, survival
-from mtplx.engine.types import AUTO, FORCED, PLAIN, RoundRecord, SpeculationReport
+from mtplx.engine.types import AUTO, FORCED, HEAD, MOST_HIDDEN_ROWS, PLAIN, RoundRecord, SpeculationReport
 
 COPYING = "ngram"  # the drafter that copies: its drafts cost next to nothing, and without confidence there are none
 
@@ -241,7 +241,7 @@ class Planner:
         """What a drafter that has been idle costs before it can draft again."""
         if drafter == COPYING:
             return 0.0
-        num_behind = len(sequence.tokens) - memory.uses[drafter].place
+        num_behind = _num_behind(sequence, memory, drafter)
         return costs.catch_up(drafter) * num_behind if num_behind > _SHORT_LAG else 0.0
 
     # ---- trials -------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Planner:
                 continue
             most_hopeful = min((option for option in options if option.drafter == drafter), default=best)
             once_s = self._catch_up_s(sequence, memory, costs, drafter)
-            num_rows = len(sequence.tokens) - use.place
+            num_rows = _num_behind(sequence, memory, drafter)
             price_s = once_s + _TRIAL_ROUNDS * most_hopeful.depth * costs.draft(drafter)
             is_first = drafter not in self._tried_before and num_rows <= _FIRST_TRIAL_LAG
             is_affordable = _HOPE * most_hopeful.token_s < best.token_s and price_s < saved_s
@@ -287,7 +287,7 @@ class Planner:
             return
         memory, costs = self._memories[sequence], self._costs_of(sequence)
         use, place = memory.uses[drafter], len(sequence.tokens)
-        num_behind = place - use.place
+        num_behind = _num_behind(sequence, memory, drafter)
         if tokens:
             records = self._records(sequence, memory, drafter)
             memory.proposals[drafter, place] = _Proposal(records, place, tokens)
@@ -379,6 +379,12 @@ def _given(sequence: DecodedSequence, confidences: Mapping[str, int]) -> tuple[s
     if request.drafter in _unforced(confidences) and not request.auto_depth:
         return request.drafter, longest
     return COPYING, 0
+
+
+def _num_behind(sequence: DecodedSequence, memory: _Memory, drafter: str) -> int:
+    """Rows of the text that a drafter has still to see. A head begins late rather than to see many."""
+    num_behind = len(sequence.tokens) - memory.uses[drafter].place
+    return min(num_behind, MOST_HIDDEN_ROWS) if drafter == HEAD else num_behind
 
 
 def _remaining(sequence: DecodedSequence) -> int:

@@ -44,14 +44,12 @@ class RowTarget:
         caches = [cast(RowCache | StackedCache, rows.cache) for rows in batch]
         logits, hidden = self._run(batch, keeps_hidden=any(cache.hidden is not None for cache in caches))
         wanted = logits if any(rows.num_logits for rows in batch) else None
-        mx.eval(wanted, hidden, [cache.arrays for cache in caches])
-        start = 0
-        for cache, rows in zip(caches, batch, strict=True):
-            stop = start + len(rows.tokens)
-            if cache.hidden is not None and hidden is not None:
-                cache.hidden.append(cache.end, hidden[start:stop])
-            cache.extend(stop - start)
-            start = stop
+        pieces = [None] * len(batch) if hidden is None else _split_hidden(hidden, batch)
+        mx.eval(wanted, pieces, [cache.arrays for cache in caches])
+        for cache, rows, piece in zip(caches, batch, pieces, strict=True):
+            if cache.hidden is not None and piece is not None:
+                cache.hidden.append(cache.end, piece)
+            cache.extend(len(rows.tokens))
         return split_logits(wanted, [rows.num_logits for rows in batch])
 
     def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[mx.array, mx.array | None]:
@@ -72,6 +70,18 @@ class RowTarget:
             raise NotByRowsError("a layer masks another window than its cache keeps")
         hidden = selection.hidden[:, 0] if keeps_hidden and selection.hidden is not None else None
         return selection.of_logits(logits)[:, 0], hidden
+
+
+def _split_hidden(hidden: mx.array, batch: Sequence[Rows]) -> list[mx.array | None]:
+    """Of hidden states [T, D] those [n, D] of each sequence that keeps them."""
+    if len(batch) == 1:
+        return [hidden]
+    ends = np.cumsum([len(rows.tokens) for rows in batch]).tolist()
+    # Copies: a few rows that are kept must not keep the memory of a long prompt that was forwarded beside them.
+    return [
+        None if rows.cache.hidden is None else mx.contiguous(hidden[end - len(rows.tokens) : end])
+        for rows, end in zip(batch, ends, strict=True)
+    ]
 
 
 def split_logits(logits: mx.array | None, counts: Sequence[int]) -> list[Logits]:

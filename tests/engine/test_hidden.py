@@ -121,6 +121,20 @@ def test_drafts_company_and_rows_without_logits_leave_the_states_as_they_are(tin
     assert other.hidden is None
 
 
+def test_states_that_are_kept_do_not_keep_those_of_rows_beside_them(tiny: TinyModels) -> None:
+    target = make_target(tiny["llama"].model)
+    cache, prompt = target.new_cache(), target.new_cache()
+    cache.hidden = HiddenRows()
+    num_bytes = []
+    for _ in range(2):
+        for _ in range(20):
+            target.forward([Rows(cache, [5], 1), Rows(prompt, TOKENS * 20, 0)])
+            prompt.rollback()
+            cache.commit(1)
+        num_bytes.append(mx.get_active_memory())
+    assert num_bytes[1] - num_bytes[0] < 20 * 10 * len(TOKENS) * 48
+
+
 @pytest.mark.parametrize("kind", ["native llama", "llama"])
 def test_logits_are_the_same_bits_whether_states_are_kept_or_not(tiny: TinyModels, kind: str) -> None:
     target = make_target(tiny[kind].model)

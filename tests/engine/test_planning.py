@@ -157,3 +157,17 @@ def test_a_further_draft_token_is_to_bring_what_it_costs(token_s: float) -> None
     assert plan.least_share == pytest.approx((token_s + row_s) / (round_s / num_tokens), rel=0.1)
     sequence.request = replace(sequence.request, auto_depth=False)
     assert planner.plan(sequence, {"head": 0}).least_share == 0.0
+
+
+def test_of_a_long_text_a_head_is_given_the_latest_rows_alone() -> None:
+    """So catching up with the rest is no reason against it."""
+    helpers = {"head": Helper(always(0.8), 0.0005, 0.0001), "model": Helper(always(0.8), 0.0005, 0.0001)}
+    planner = Planner(tuple(helpers))
+    for name in helpers:
+        rehearse(Machine(native), helpers, planner=planner, num_tokens=600, drafter=name)
+    prompt = PROMPT * 400
+    request = Request("test", prompt, 64, SamplingParams(temperature=0.0), depth=8, drafter="auto", auto_depth=True)
+    sequence = Sequence(request, TabularCache(), None)  # type: ignore[arg-type]
+    for _ in range(12):  # what rounds of so long a text cost must be seen first
+        planner.verified(sequence, 1, native(1))
+    assert planner.plan(sequence, {"head": 0, "model": 0}).drafter == "head"
