@@ -11,16 +11,18 @@
 #include "parallel.h"
 #include "rows.h"
 #include "simd.h"
+#include "transpose.h"
 
 namespace mtplx {
 
 // A panel's sums, with what they are made of, fill the registers.
 constexpr int kPanelVectors = kRegistersPerVector == 1 ? 2 : 1;
-constexpr int kPanelRows = kRegistersPerVector == 1 ? 12 : kRegistersPerVector == 2 ? 6 : kRegisters == 32 ? 6 : 2;
+constexpr int kPanelRows = kRegistersPerVector == 1 ? 12 : kRegisters / kRegistersPerVector >= 8 ? 6 : 2;
 constexpr int kPanelColumns = kPanelVectors * kLanes;
 
-constexpr int kDepth = 256;                    // of packed panels: one of B stays in the innermost cache
-constexpr int kRowBlock = 8 * kPanelRows * (kPanelRows == 12 ? 1 : 2);  // of packed A: it stays in the second cache
+constexpr int kDepth = 384;                          // of packed panels: one of B fills the innermost cache at most
+constexpr int kRowBlock = 96;                        // of packed A: whole panels, which stay in the second cache
+constexpr int kColumnPanels = 1536 / kPanelColumns;  // of packed B, which all members read
 
 struct Matrix {
   const float* data;
@@ -39,7 +41,16 @@ void pack_panel(const Matrix& from, int count, int depth, float* to) {
   if (count == Size && from.row_step == 1) {
     for (int k = 0; k < depth; k++) std::copy_n(from.at(0, k), Size, to + k * Size);
   } else if (count == Size && from.column_step == 1) {
-    for (int k = 0; k < depth; k++)
+    int first = 0;
+    if constexpr (Size % kLanes == 0)
+      for (; first + kLanes <= depth; first += kLanes)
+        for (int i = 0; i < Size; i += kLanes) {
+          vfloat square[kLanes];
+          for (int row = 0; row < kLanes; row++) square[row] = load<vfloat>(from.at(i + row, first));
+          transpose(square);
+          for (int k = 0; k < kLanes; k++) store(to + (first + k) * Size + i, square[k]);
+        }
+    for (int k = first; k < depth; k++)
 #pragma GCC unroll 32
       for (int i = 0; i < Size; i++) to[k * Size + i] = from.data[i * from.row_step + k];
   } else {
@@ -81,46 +92,53 @@ inline void multiply_panels(const float* a, const float* b, int depth, int rows,
     }
 }
 
-// Room for what is packed of B, by all members of a team, for products with so many columns.
+// Room for what a team's members pack of B, for products with so many columns, and for what each packs of A.
 inline int64_t packed_columns(int columns) {
-  return int64_t(panels_of(columns, kPanelColumns)) * kPanelColumns * kDepth;
+  return int64_t(std::min(panels_of(columns, kPanelColumns), kColumnPanels)) * kPanelColumns * kDepth;
 }
-constexpr int64_t kPackedRows = int64_t(kRowBlock) * kDepth;  // and of A, by each
+constexpr int64_t kPackedRows = int64_t(kRowBlock) * kDepth;
 
-// C [m, n] = A [m, k] B [k, n], or C += A B, by a team: `packed_b` is shared by its members, `packed_a` is this one's.
-inline void multiply(const Matrix& a, const Matrix& b, int m, int n, int k, bool adds, float* c, int64_t c_step,
-                     const Team& team, float* packed_a, float* packed_b) {
+// A block of B, kDepth by kColumnPanels panels at most, times all rows of A.
+inline void multiply_block(const Matrix& a, const Matrix& b, int m, int n, int depth, bool adds, float* c,
+                           int64_t c_step, const Team& team, float* packed_a, float* packed_b) {
   const int row_blocks = panels_of(m, kRowBlock), panels = panels_of(n, kPanelColumns);
   // Enough pieces for all members to be done at the same time; the fewer, the less often A is packed.
   const int wanted = team.size == 1 ? 1 : panels_of(4 * team.size, row_blocks);
   const int panels_each = panels_of(panels, std::min(wanted, panels)), pieces = panels_of(panels, panels_each);
-  for (int at = 0; at < k; at += kDepth) {
-    const int depth = std::min(kDepth, k - at);
-    const auto part = team.part(panels);
-    for (int64_t panel = part.begin; panel < part.end; panel++) {
-      const int first = panel * kPanelColumns;
-      pack_panel<kPanelColumns>(b.from(at, first).transposed(), std::min(kPanelColumns, n - first), depth,
-                                packed_b + panel * kPanelColumns * kDepth);
-    }
-    team.barrier();
-    team.share(int64_t(row_blocks) * pieces, 1, [&](Team::Range range) {
-      for (int64_t piece = range.begin; piece < range.end; piece++) {
-        const int first_row = piece / pieces * kRowBlock, rows = std::min(kRowBlock, m - first_row);
-        for (int row = 0; row < rows; row += kPanelRows)
-          pack_panel<kPanelRows>(a.from(first_row + row, at), std::min(kPanelRows, rows - row), depth,
-                                 packed_a + int64_t(row) * kDepth);
-        const int first_panel = piece % pieces * panels_each, end = std::min(first_panel + panels_each, panels);
-        for (int panel = first_panel; panel < end; panel++) {
-          const int column = panel * kPanelColumns, columns = std::min(kPanelColumns, n - column);
-          for (int row = 0; row < rows; row += kPanelRows)
-            multiply_panels(packed_a + int64_t(row) * kDepth, packed_b + int64_t(column) * kDepth, depth,
-                            std::min(kPanelRows, rows - row), columns, adds || at > 0,
-                            c + (first_row + row) * c_step + column, c_step);
-        }
-      }
-    });
-    team.barrier();
+  const auto part = team.part(panels);
+  for (int64_t panel = part.begin; panel < part.end; panel++) {
+    const int first = panel * kPanelColumns;
+    pack_panel<kPanelColumns>(b.from(0, first).transposed(), std::min(kPanelColumns, n - first), depth,
+                              packed_b + first * kDepth);
   }
+  team.barrier();
+  team.share(int64_t(row_blocks) * pieces, 1, [&](Team::Range range) {
+    for (int64_t piece = range.begin; piece < range.end; piece++) {
+      const int first_row = piece / pieces * kRowBlock, rows = std::min(kRowBlock, m - first_row);
+      for (int row = 0; row < rows; row += kPanelRows)
+        pack_panel<kPanelRows>(a.from(first_row + row, 0), std::min(kPanelRows, rows - row), depth,
+                               packed_a + row * kDepth);
+      const int first_panel = piece % pieces * panels_each, end = std::min(first_panel + panels_each, panels);
+      for (int panel = first_panel; panel < end; panel++) {
+        const int column = panel * kPanelColumns, columns = std::min(kPanelColumns, n - column);
+        for (int row = 0; row < rows; row += kPanelRows)
+          multiply_panels(packed_a + row * kDepth, packed_b + column * kDepth, depth,
+                          std::min(kPanelRows, rows - row), columns, adds,
+                          c + (first_row + row) * c_step + column, c_step);
+      }
+    }
+  });
+  team.barrier();
+}
+
+// C [m, n] = A [m, k] B [k, n], or C += A B, by a team: `packed_b` is shared by its members, `packed_a` is this one's.
+inline void multiply(const Matrix& a, const Matrix& b, int m, int n, int k, bool adds, float* c, int64_t c_step,
+                     const Team& team, float* packed_a, float* packed_b) {
+  constexpr int kColumns = kColumnPanels * kPanelColumns;
+  for (int column = 0; column < n; column += kColumns)
+    for (int at = 0; at < k; at += kDepth)
+      multiply_block(a.from(0, at), b.from(at, column), m, std::min(kColumns, n - column), std::min(kDepth, k - at),
+                     adds || at > 0, c + column, c_step, team, packed_a, packed_b);
   if (k == 0 && !adds)
     for (auto part = team.part(m); part.begin < part.end; part.begin++) std::fill_n(c + part.begin * c_step, n, 0.0f);
 }

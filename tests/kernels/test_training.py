@@ -41,7 +41,8 @@ def assert_same(given: Callable[..., mx.array], expected: Callable[..., mx.array
 
 @needs_native
 @pytest.mark.parametrize(
-    ("m", "k", "n"), [(1, 1, 1), (12, 16, 32), (97, 300, 33), (200, 31, 70), (13, 513, 5), (3, 0, 4), (0, 5, 3)]
+    ("m", "k", "n"),
+    [(1, 1, 1), (12, 16, 32), (97, 300, 33), (200, 31, 70), (13, 513, 5), (20, 400, 1600), (3, 0, 4), (0, 5, 3)],
 )
 def test_products_and_their_gradients_are_those_of_mlx(m: int, k: int, n: int) -> None:
     assert_same(training.matmul, mx.matmul, random(m, k), random(k, n, seed=1))
