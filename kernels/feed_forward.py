@@ -11,6 +11,7 @@ import mlx.nn as nn
 
 from mtplx.kernels.activation import Activation, gated
 from mtplx.kernels.layers import NativeLinear
+from mtplx.kernels.native_module import is_available
 
 _PRODUCTS = {"gate_proj", "up_proj", "down_proj"}
 _TOLERANCE = 2e-5  # of a row's largest value: two forms of GELU differ by more
@@ -24,7 +25,6 @@ class NativeFeedForward(nn.Module):
         super().__init__()  # type: ignore[no-untyped-call]
         self.gate_proj, self.up_proj, self.down_proj = layer.gate_proj, layer.up_proj, layer.down_proj
         self.activation = activation
-        self.freeze()
 
     def __call__(self, x: mx.array) -> mx.array:
         y: mx.array = self.down_proj(gated(self.activation, self.gate_proj(x), self.up_proj(x)))
@@ -35,7 +35,19 @@ def native_feed_forward(layer: nn.Module) -> NativeFeedForward | None:
     """The native layer to take this one's place: one that gives the same. None if there is none for it."""
     if set(layer) != _PRODUCTS or not isinstance(layer.gate_proj, NativeLinear):
         return None
-    x = mx.random.normal((len(_SIZES), layer.gate_proj.tiles.num_inputs)) * mx.array(_SIZES)[:, None]
+    return _with_native_gate(layer, layer.gate_proj.tiles.num_inputs)
+
+
+def trained_feed_forward(layer: nn.Module) -> NativeFeedForward | None:
+    """The same for one that is trained, whose products are `nn.Linear`: its parameters keep their names. None too where
+    there are no native kernels."""
+    if set(layer) != _PRODUCTS or not isinstance(layer.gate_proj, nn.Linear) or not is_available():
+        return None
+    return _with_native_gate(layer, layer.gate_proj.weight.shape[1])
+
+
+def _with_native_gate(layer: nn.Module, num_inputs: int) -> NativeFeedForward | None:
+    x = mx.random.normal((len(_SIZES), num_inputs)) * mx.array(_SIZES)[:, None]
     try:
         expected = layer(x)
     except Exception:  # it takes something else than rows alone

@@ -10,9 +10,11 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_unflatten
 
 from mtplx.engine.models.mtp import MtpBlock
 from mtplx.engine.rows import LayerView, RowMask
+from mtplx.kernels.feed_forward import trained_feed_forward
 from mtplx.kernels.training import causal_attention, dense
 
 
@@ -56,11 +58,13 @@ def chained_states(block: MtpBlock, hidden: mx.array, embeddings: Sequence[mx.ar
 
 
 def with_dense_products(block: MtpBlock) -> MtpBlock:
-    """The same block, whose products are quick for many rows and have gradients, wherever it runs."""
+    """The same block, whose products and gates are quick for many rows and have gradients, wherever it runs."""
     whole: nn.Module = block
     for module in whole.modules():
         if type(module) is nn.Linear:
             module.__class__ = _Dense
+    gates = [(name, gate) for name, module in whole.named_modules() if (gate := trained_feed_forward(module))]
+    whole.update_modules(tree_unflatten(gates))
     return block
 
 

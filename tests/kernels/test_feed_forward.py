@@ -3,9 +3,10 @@
 import mlx.core as mx
 import mlx.nn as nn
 import pytest
+from mlx.utils import tree_flatten
 
 from mtplx.kernels.accelerate import accelerate
-from mtplx.kernels.feed_forward import NativeFeedForward, native_feed_forward
+from mtplx.kernels.feed_forward import NativeFeedForward, native_feed_forward, trained_feed_forward
 from tests.kernels.availability import needs_native
 
 pytestmark = needs_native
@@ -89,3 +90,28 @@ def test_a_layer_that_does_something_else_stays(kind: type[FeedForward]) -> None
 
 def test_a_layer_whose_products_are_not_native_stays() -> None:
     assert native_feed_forward(FeedForward()) is None
+
+
+class Trained(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj, self.down_proj = nn.Linear(64, 96), nn.Linear(64, 96), nn.Linear(96, 64)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+def test_a_layer_being_trained_keeps_its_parameters_and_their_gradients() -> None:
+    layer, x = Trained(), mx.random.normal((5, 64), key=mx.random.key(1))
+    swap = trained_feed_forward(layer)
+    assert swap is not None
+    losses = [nn.value_and_grad(each, lambda model: model(x).sum())(each)[1] for each in (layer, swap)]
+    expected, given = (dict(tree_flatten(gradients)) for gradients in losses)
+    assert given.keys() == expected.keys()
+    for name, gradient in expected.items():
+        assert mx.allclose(given[name], gradient, rtol=1e-4, atol=1e-4).item(), name
+
+
+def test_only_a_layer_of_plain_products_is_one_to_be_trained() -> None:
+    assert trained_feed_forward(FeedForward()) is None
+    assert native_feed_forward(Trained()) is None
