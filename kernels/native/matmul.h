@@ -8,6 +8,7 @@
 // Arithmetic of a value: t = Σ a·b over kDepth steps, one by one; C = t for the first of them, then C += t.
 #pragma once
 
+#include "half.h"
 #include "parallel.h"
 #include "rows.h"
 #include "simd.h"
@@ -15,10 +16,11 @@
 
 namespace mtplx {
 
-// A panel's sums, with what they are made of, fill the registers.
-constexpr int kPanelVectors = kRegistersPerVector == 1 ? 2 : 1;
-constexpr int kPanelRows = kRegistersPerVector == 1 ? 12 : kRegisters / kRegistersPerVector >= 8 ? 6 : 2;
-constexpr int kPanelColumns = kPanelVectors * kLanes;
+// A panel's sums, with what they are made of, fill the registers. They are held as registers: GCC keeps wider vectors that
+// it must split in memory.
+constexpr int kPanelVectors = kRegisterLanes >= 8 ? 2 : 4;
+constexpr int kPanelRows = kRegisters == 32 ? 24 / kPanelVectors : 12 / kPanelVectors;
+constexpr int kPanelColumns = kPanelVectors * kRegisterLanes;
 
 constexpr int kDepth = 384;                          // of packed panels: one of B fills the innermost cache at most
 constexpr int kRowBlock = 96;                        // of packed A: whole panels, which stay in the second cache
@@ -62,24 +64,22 @@ void pack_panel(const Matrix& from, int count, int depth, float* to) {
 // A panel of A times one of B, to the first rows and columns of a tile of C.
 inline void multiply_panels(const float* a, const float* b, int depth, int rows, int columns, bool adds, float* c,
                             int64_t c_step) {
-  vfloat t[kPanelRows][kPanelVectors] = {};
+  vregister t[kPanelRows][kPanelVectors] = {};
   for (int k = 0; k < depth; k++, a += kPanelRows, b += kPanelColumns) {
-    vfloat values[kPanelVectors];
-    for (int v = 0; v < kPanelVectors; v++) values[v] = load<vfloat>(b + v * kLanes);
+    vregister values[kPanelVectors];
+    for (int v = 0; v < kPanelVectors; v++) values[v] = load<vregister>(b + v * kRegisterLanes);
 #pragma GCC unroll 16
-    for (int row = 0; row < kPanelRows; row++) {
-      const vfloat value = broadcast(a[row]);
+    for (int row = 0; row < kPanelRows; row++)
 #pragma GCC unroll 4
-      for (int v = 0; v < kPanelVectors; v++) t[row][v] += value * values[v];
-    }
+      for (int v = 0; v < kPanelVectors; v++) t[row][v] += a[row] * values[v];
   }
   if (rows == kPanelRows && columns == kPanelColumns) {
 #pragma GCC unroll 16
     for (int row = 0; row < kPanelRows; row++)
 #pragma GCC unroll 4
       for (int v = 0; v < kPanelVectors; v++) {
-        float* const to = c + row * c_step + v * kLanes;
-        store(to, adds ? load<vfloat>(to) + t[row][v] : t[row][v]);
+        float* const to = c + row * c_step + v * kRegisterLanes;
+        store(to, adds ? load<vregister>(to) + t[row][v] : t[row][v]);
       }
     return;
   }

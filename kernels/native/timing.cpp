@@ -6,6 +6,7 @@
 #include <chrono>
 #include <limits>
 
+#include "half.h"
 #include "parallel.h"
 #include "projection_arrays.h"
 #include "rows.h"
@@ -48,23 +49,23 @@ double read_rate(int64_t num_bytes) {
 
 // Multiplications and additions a second, both counted, in registers.
 double arithmetic_rate() {
-  constexpr int kChains = kRegisters / kRegistersPerVector >= 32 ? 12 : kRegisters / kRegistersPerVector / 2;
+  constexpr int kChains = 12;
   constexpr int64_t kSteps = 1 << 20;
   std::atomic<int> sink{0};
   int num_threads = 0;
   const double seconds = best_time([&](const Team& team) {
-    vfloat chains[kChains];
-    for (int i = 0; i < kChains; i++) chains[i] = broadcast(float(i));
-    const vfloat factor = broadcast(0.999f), addend = broadcast(0.001f);
+    vregister chains[kChains];
+    for (int i = 0; i < kChains; i++) chains[i] = vregister{} + float(i);
+    const vregister factor = vregister{} + 0.999f, addend = vregister{} + 0.001f;
     for (int64_t step = 0; step < kSteps; step++) {
 #pragma GCC unroll 12
       for (int i = 0; i < kChains; i++) chains[i] = chains[i] * factor + addend;
     }
     for (int i = 1; i < kChains; i++) chains[0] += chains[i];
-    sink += int(sum(chains[0]));
+    sink += int(chains[0][0]);
     if (team.index == 0) num_threads = team.size;
   });
-  return 2.0 * kSteps * kChains * kLanes * num_threads / seconds;
+  return 2.0 * kSteps * kChains * kRegisterLanes * num_threads / seconds;
 }
 
 // Seconds that the products of some rows with all these weights take, one product after the other as in a pass.
