@@ -131,11 +131,15 @@ class Embedding:
         self, words: mx.array, scales: mx.array, biases: mx.array, *, bits: int, group_size: int, size: int
     ) -> None: ...
 
+class Entrance:
+    def __init__(self, *, embedding_norm: mx.array, hidden_norm: mx.array, projection: Projection) -> None: ...
+
 class Decoder:
     def __init__(
         self,
         *,
         embedding: Embedding | None,
+        entrance: Entrance | None,
         layers: list[DecoderLayer],
         final_norm: mx.array,
         head: Projection | None,
@@ -156,6 +160,7 @@ class Decoder:
         wanted: list[int],
         buffers: list[mx.array],
         wants_hidden: bool,
+        states: mx.array | None,
     ) -> list[mx.array]: ...
 
 # timing.cpp

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRoPE
+from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRMSNorm, NativeRoPE
 from mtplx.kernels.native_module import native
 from mtplx.kernels.rope import inverse_frequencies
 
@@ -33,6 +33,17 @@ class DecoderRows:
 
 
 @dataclass(frozen=True)
+class NativeEntrance:
+    """How rows enter that stand for pairs of a token and a hidden state: both normed, the token embedded, and projected
+    side by side, the token's half first."""
+
+    embedding: NativeEmbedding
+    embedding_norm: NativeRMSNorm
+    hidden_norm: NativeRMSNorm
+    projection: NativeLinear
+
+
+@dataclass(frozen=True)
 class Decoded:
     """Logits [R, V] of the wanted rows, the hidden states [T, D] of all after the final norm if asked for, and the
     buffers with all rows' keys and values in place."""
@@ -43,7 +54,8 @@ class Decoded:
 
 
 class NativeLayers:
-    """Accelerated decoder layers of mlx-lm's, their final norm and, if native and given, embedding and output head.
+    """Accelerated decoder layers of mlx-lm's, their final norm and, if native and given, embedding or entrance, and
+    output head.
 
     Raises OtherShapeError if they are of another shape.
     """
@@ -54,9 +66,11 @@ class NativeLayers:
         norm: Any,
         *,
         embedding: NativeEmbedding | None = None,
+        entrance: NativeEntrance | None = None,
         head: NativeEmbedding | NativeLinear | None = None,
     ) -> None:
         _check_modules(layers)
+        embedding = embedding if entrance is None else entrance.embedding
         attention, rope = layers[0].self_attn, layers[0].self_attn.rope
         if not isinstance(rope, NativeRoPE) or rope.scale != 1.0:
             raise OtherShapeError("its positions are scaled")
@@ -67,6 +81,7 @@ class NativeLayers:
         self.row_like = mx.zeros((2 * len(layers), attention.n_kv_heads, 1, size))  # what a buffer holds of a row
         self._decoder = native.Decoder(
             embedding=None if embedding is None else _embedding(embedding),
+            entrance=None if entrance is None else _entrance(entrance, norm.eps),
             layers=[_layer(*each) for each in zip(layers, products, strict=True)],
             final_norm=norm.weight.astype(mx.float32),
             head=None if head is None else projection(head),
@@ -88,16 +103,17 @@ class NativeLayers:
         wanted: Sequence[int],
         buffers: Sequence[mx.array],
         *,
+        states: mx.array | None = None,
         wants_hidden: bool = False,
     ) -> Decoded:
-        """What becomes of tokens [T] or, where no embedding was given, of rows [T, D]. Without a head the hidden states
-        [R, D] of the `wanted` rows stand for logits.
+        """What becomes of tokens [T] or, where no embedding was given, of rows [T, D]; with an entrance, of tokens and
+        hidden `states` [T, D]. Without a head the hidden states [R, D] of the `wanted` rows stand for logits.
 
         `buffers` are, for each entry of `rows`, keys and values of each layer in turn, [2 L, H, capacity, size],
         float32, with room for the rows. Those that nobody else holds are written where they are.
         """
         given = [(each.position, each.start, each.stop) for each in rows]
-        logits, *updated = self._decoder(entering, given, list(wanted), list(buffers), wants_hidden)
+        logits, *updated = self._decoder(entering, given, list(wanted), list(buffers), wants_hidden, states)
         return Decoded(logits, updated.pop() if wants_hidden else None, updated)
 
 
@@ -157,17 +173,31 @@ def _products(layer: Any) -> list[NativeLinear]:
     return products
 
 
-def _layer(layer: Any, products: Sequence[NativeLinear]) -> Any:
-    def weight(norm: Any) -> mx.array:
-        array: mx.array = norm.weight
-        return array.astype(mx.float32)
+def _weight(norm: Any) -> mx.array:
+    array: mx.array = norm.weight
+    return array.astype(mx.float32)
 
+
+def _entrance(entrance: NativeEntrance, eps: float) -> Any:
+    """Raises OtherShapeError if its norms are not like those of the layers, or groups go across its two halves."""
+    if {entrance.embedding_norm.eps, entrance.hidden_norm.eps} != {eps}:
+        raise OtherShapeError("its norms differ in what keeps them from dividing by 0")
+    if entrance.embedding.dims % entrance.projection.tiles.group_size:
+        raise OtherShapeError("its projection is quantized in groups across its halves")
+    return native.Entrance(
+        embedding_norm=_weight(entrance.embedding_norm),
+        hidden_norm=_weight(entrance.hidden_norm),
+        projection=projection(entrance.projection),
+    )
+
+
+def _layer(layer: Any, products: Sequence[NativeLinear]) -> Any:
     return native.DecoderLayer(
         [projection(product) for product in products],
-        input_norm=weight(layer.input_layernorm),
-        post_norm=weight(layer.post_attention_layernorm),
-        query_norm=weight(layer.self_attn.q_norm) if "q_norm" in layer.self_attn else None,
-        key_norm=weight(layer.self_attn.k_norm) if "k_norm" in layer.self_attn else None,
+        input_norm=_weight(layer.input_layernorm),
+        post_norm=_weight(layer.post_attention_layernorm),
+        query_norm=_weight(layer.self_attn.q_norm) if "q_norm" in layer.self_attn else None,
+        key_norm=_weight(layer.self_attn.k_norm) if "k_norm" in layer.self_attn else None,
     )
 
 

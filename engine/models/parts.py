@@ -4,6 +4,7 @@ Knows how mlx-lm's models hold them, with layers of any precision, native ones t
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -16,11 +17,26 @@ from mtplx.kernels.accelerate import is_accelerated
 from mtplx.kernels.layers import NativeDense, NativeLinear, NativeSwitchLinear, native_layer
 
 
-def embedding_of(model: nn.Module) -> Callable[[mx.array], mx.array]:
-    """Embeds tokens [...] as [..., D]. What the model does to embeddings afterwards, as to scale them, is left out."""
-    path = _embedding_path(model)
-    # Looked up in each call: layers may be swapped for native ones later.
-    return lambda tokens: at(model, path)(tokens)
+@dataclass(frozen=True)
+class EmbeddingOf:
+    """Embeds tokens [...] as [..., D] as a model does."""
+
+    model: nn.Module
+    path: Sequence[str]
+
+    @property
+    def module(self) -> Any:
+        """Looked up whenever it is asked for: layers may be swapped for native ones later."""
+        return at(self.model, self.path)
+
+    def __call__(self, tokens: mx.array) -> mx.array:
+        embedded: mx.array = self.module(tokens)
+        return embedded
+
+
+def embedding_of(model: nn.Module) -> EmbeddingOf:
+    """The model's embedding. What the model does to embeddings afterwards, as to scale them, is left out."""
+    return EmbeddingOf(model, _embedding_path(model))
 
 
 def head_of(model: nn.Module) -> Callable[[mx.array], mx.array]:

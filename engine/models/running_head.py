@@ -7,7 +7,7 @@ model, against the block's own forward. Knows no drafts.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import mlx.core as mx
 import numpy as np
@@ -15,14 +15,15 @@ import numpy as np
 from mtplx.engine.cache import RowCache, SequenceCache
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.mtp import DraftHead
+from mtplx.engine.models.parts import EmbeddingOf
 from mtplx.engine.models.sequential_cache import SequentialCache
 from mtplx.engine.rows import RowBatch, row_views
 from mtplx.engine.stacked_cache import StackedCache
 from mtplx.engine.types import Logits
 from mtplx.kernels.accelerate import is_accelerated
-from mtplx.kernels.decoder import DecoderRows, NativeLayers, OtherShapeError
+from mtplx.kernels.decoder import DecoderRows, NativeEntrance, NativeLayers, OtherShapeError
 from mtplx.kernels.inputs import float_inputs
-from mtplx.kernels.layers import NativeEmbedding, NativeLinear
+from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRMSNorm
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class NativeRowHead(RowHead):
 
 
 class FusedHead:
-    """Runs the block's layer, its norm and, if it is native, the product after it as one call.
+    """Runs the block's layer, its norm and, as far as they are native, what is before and after these as one call.
 
     Raises OtherShapeError for a layer of another shape.
     """
@@ -114,7 +115,8 @@ class FusedHead:
         product = head.project if isinstance(head.project, NativeLinear | NativeEmbedding) else None
         self._head = head
         self._has_product = product is not None
-        self._layers = NativeLayers([head.block.layer], head.block.norm, head=product)
+        self._entrance = _native_entrance(head)
+        self._layers = NativeLayers([head.block.layer], head.block.norm, entrance=self._entrance, head=product)
 
     def new_cache(self) -> StackedCache:
         return StackedCache(self._layers.row_like)
@@ -122,13 +124,14 @@ class FusedHead:
     def forward(self, batch: Sequence[Pairs]) -> Foreseen:
         caches = [cast(StackedCache, pairs.cache) for pairs in batch]
         rows = RowBatch([(cache, pairs.tokens) for cache, pairs in zip(caches, batch, strict=True)])
-        embedded = self._head.embed(rows.tokens[:, 0])
-        entering = self._head.block.combine(_joined([pairs.hidden for pairs in batch]), embedded)
+        tokens, states = rows.tokens[:, 0], _joined([pairs.hidden for pairs in batch])
+        is_native = self._entrance is not None
         decoded = self._layers(
-            entering,
+            tokens if is_native else self._head.block.combine(states, self._head.embed(tokens)),
             [DecoderRows(segment.position, segment.start, segment.stop) for segment in rows.segments],
             [segment.stop - 1 for segment in rows.segments],
             [cache.take(len(pairs.tokens)) for cache, pairs in zip(caches, batch, strict=True)],
+            states=states if is_native else None,
             wants_hidden=self._has_product,
         )
         for cache, buffer in zip(caches, decoded.buffers, strict=True):
@@ -141,6 +144,17 @@ class FusedHead:
         for cache, pairs in zip(caches, batch, strict=True):
             cache.extend(len(pairs.tokens))
         return foreseen
+
+
+def _native_entrance(head: DraftHead) -> NativeEntrance | None:
+    """None if a part of it is not native."""
+    block: Any = head.block
+    embedding = head.embed.module if isinstance(head.embed, EmbeddingOf) else None
+    norms = block.embedding_norm, block.hidden_norm
+    if not isinstance(embedding, NativeEmbedding) or not isinstance(block.projection, NativeLinear):
+        return None
+    are_native = all(isinstance(norm, NativeRMSNorm) for norm in norms)
+    return NativeEntrance(embedding, *norms, block.projection) if are_native else None
 
 
 class SequentialHead:

@@ -47,9 +47,22 @@ struct EmbeddingArrays {
   }
 };
 
+struct EntranceArrays {
+  mx::array embedding_norm, hidden_norm;
+  ProjectionArrays projection;
+
+  void eval() {
+    mx::eval(embedding_norm, hidden_norm);
+    projection.eval();
+  }
+
+  DecoderEntrance get() const { return {embedding_norm.data<float>(), hidden_norm.data<float>(), projection.get()}; }
+};
+
 struct Stack {
   DecoderShape shape;
   std::optional<EmbeddingArrays> embedding;
+  std::optional<EntranceArrays> entrance;
   std::vector<LayerArrays> layers;
   mx::array final_norm;
   std::optional<ProjectionArrays> head;
@@ -65,6 +78,10 @@ struct Stack {
       mx::eval(embedding->words, embedding->scales, embedding->biases);
       weights.embedding = embedding->get();
     }
+    if (entrance) {
+      entrance->eval();
+      weights.entrance = entrance->get();
+    }
     weights.equal_bits = true;
     for (auto& layer : layers) {
       layer.eval();
@@ -78,6 +95,8 @@ struct Stack {
     }
   }
 
+  // Arrays that rows come in.
+  size_t num_entering() const { return entrance ? 2 : 1; }
   int num_outputs() const { return head ? head->num_outputs : shape.hidden; }
 };
 
@@ -87,7 +106,7 @@ struct Rows {
   int start, stop;
 };
 
-// Input tokens [T], or embedded rows [T, D], then for each segment a buffer of keys and values of each layer in turn,
+// Input tokens [T], or embedded rows [T, D], with an entrance hidden states [T, D] too, then for each segment a buffer of keys and values of each layer in turn,
 // [2 L, KV heads, capacity, head size]. Outputs the logits of the wanted rows [R, V], or their hidden states [R, D], then
 // the buffers with the new rows in place: in the very same memory where nobody else holds it. Last, if asked for, the
 // hidden states of all rows [T, D]. Few arrays, for MLX lets each output of a primitive know all others.
@@ -106,28 +125,32 @@ class DecoderPrimitive : public CpuPrimitive {
     outputs[0].set_data(mx::allocator::malloc(outputs[0].nbytes()));
     std::vector<std::tuple<mx::array, mx::array>> copies;  // place, source
     std::vector<mx::array> buffers;
+    const size_t num_entering = stack_->num_entering(), num_buffers = inputs.size() - num_entering;
     std::optional<mx::array> hidden;
-    if (outputs.size() > inputs.size()) {
+    if (outputs.size() > 1 + num_buffers) {
       outputs.back().set_data(mx::allocator::malloc(outputs.back().nbytes()));
       hidden = mx::array::unsafe_weak_copy(outputs.back());
     }
-    for (size_t i = 1; i < inputs.size(); i++) {
-      if (!inputs[i].flags().row_contiguous) throw std::invalid_argument("a buffer does not lie in one piece");
-      if (inputs[i].is_donatable()) {
-        outputs[i].copy_shared_buffer(inputs[i]);
+    for (size_t i = 0; i < num_buffers; i++) {
+      const mx::array& given = inputs[num_entering + i];
+      mx::array& updated = outputs[1 + i];
+      if (!given.flags().row_contiguous) throw std::invalid_argument("a buffer does not lie in one piece");
+      if (given.is_donatable()) {
+        updated.copy_shared_buffer(given);
       } else {
-        outputs[i].set_data(mx::allocator::malloc(outputs[i].nbytes()));
-        copies.emplace_back(mx::array::unsafe_weak_copy(outputs[i]), mx::array::unsafe_weak_copy(inputs[i]));
+        updated.set_data(mx::allocator::malloc(updated.nbytes()));
+        copies.emplace_back(mx::array::unsafe_weak_copy(updated), mx::array::unsafe_weak_copy(given));
       }
-      buffers.push_back(mx::array::unsafe_weak_copy(outputs[i]));
+      buffers.push_back(mx::array::unsafe_weak_copy(updated));
     }
     for (const auto& input : inputs) encoder.set_input_array(input);
     for (auto& output : outputs) encoder.set_output_array(output);
     encoder.dispatch([stack = stack_, rows = rows_, wanted = wanted_, is_int8 = is_int8_, copies = std::move(copies),
                       buffers = std::move(buffers), from = mx::array::unsafe_weak_copy(inputs[0]),
+                      states = stack_->entrance ? inputs[1].data<float>() : nullptr,
                       out = mx::array::unsafe_weak_copy(outputs[0]), hidden = std::move(hidden)]() mutable {
       for (auto& [place, source] : copies) std::copy_n(source.data<float>(), source.size(), place.data<float>());
-      run(*stack, rows, wanted, is_int8, buffers, from, out, hidden ? hidden->data<float>() : nullptr);
+      run(*stack, rows, wanted, is_int8, buffers, from, states, out, hidden ? hidden->data<float>() : nullptr);
     });
   }
 
@@ -146,14 +169,17 @@ class DecoderPrimitive : public CpuPrimitive {
   }
 
   static void run(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, bool is_int8,
-                  std::vector<mx::array>& buffers, const mx::array& from, mx::array& out, float* hidden) {
+                  std::vector<mx::array>& buffers, const mx::array& from, const float* states, mx::array& out,
+                  float* hidden) {
     const size_t num_layers = stack.layers.size();
     std::vector<Segments> segments;
     for (size_t layer = 0; layer < num_layers; layer++) segments.push_back(segments_of(rows, buffers, layer));
     const int team_size = num_threads();
     DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, is_int8, team_size);
     run_on_team(team_size, [&](const Team& team) {
-      if (stack.embedding)
+      if (stack.entrance)
+        pass.take_pairs(from.data<int32_t>(), states, team);
+      else if (stack.embedding)
         pass.embed_rows(from.data<int32_t>(), team);
       else
         pass.take_rows(from.data<float>(), team);
@@ -172,24 +198,30 @@ class DecoderPrimitive : public CpuPrimitive {
 
 class Decoder {
  public:
-  Decoder(std::optional<EmbeddingArrays> embedding, std::vector<LayerArrays> layers, const mx::array& final_norm,
-          std::optional<ProjectionArrays> head, const mx::array& inverse_frequencies, int hidden, int intermediate,
+  Decoder(std::optional<EmbeddingArrays> embedding, std::optional<EntranceArrays> entrance,
+          std::vector<LayerArrays> layers, const mx::array& final_norm, std::optional<ProjectionArrays> head, const mx::array& inverse_frequencies, int hidden, int intermediate,
           int num_heads, int num_kv_heads, int head_size, float scale, float eps, bool rope_in_pairs)
       : stack_(std::make_shared<Stack>(Stack{
             {hidden, intermediate, {num_heads, num_kv_heads, head_size, head_size, scale, 0.0f, 0},
              {head_size, int(inverse_frequencies.size()), rope_in_pairs}, eps},
-            std::move(embedding), std::move(layers), final_norm, std::move(head), inverse_frequencies, {}})) {
+            std::move(embedding), std::move(entrance), std::move(layers), final_norm, std::move(head), inverse_frequencies, {}})) {
     stack_->settle();
   }
 
   std::vector<mx::array> operator()(const mx::array& rows, const std::vector<std::tuple<int64_t, int, int>>& segments,
                                     std::vector<int> wanted, const std::vector<mx::array>& buffers,
-                                    bool wants_hidden) const {
+                                    bool wants_hidden, const std::optional<mx::array>& states) const {
     const auto stream = mx::default_stream(mx::Device::cpu);
     const auto type = stack_->embedding ? mx::int32 : mx::float32;
     std::vector<Rows> parts;
     for (const auto& [position, start, stop] : segments) parts.push_back({position, start, stop});
-    std::vector<mx::array> inputs{mx::contiguous(mx::astype(rows, type, stream), false, stream)};
+    const auto laid_out = [&](const mx::array& array, mx::Dtype as) {
+      return mx::contiguous(mx::astype(array, as, stream), false, stream);
+    };
+    std::vector<mx::array> inputs{laid_out(rows, type)};
+    if (states.has_value() != stack_->entrance.has_value())
+      throw std::invalid_argument("hidden states are for an entrance, and an entrance takes them");
+    if (states) inputs.push_back(laid_out(*states, mx::float32));
     inputs.insert(inputs.end(), buffers.begin(), buffers.end());
     std::vector<mx::Shape> shapes{{int(wanted.size()), stack_->num_outputs()}};
     for (const auto& buffer : buffers) shapes.push_back(buffer.shape());
@@ -219,15 +251,20 @@ void bind_decoder(nb::module_& m) {
   nb::class_<EmbeddingArrays>(m, "Embedding")
       .def(nb::init<mx::array, mx::array, mx::array, int, int, int>(), nb::arg("words"), nb::arg("scales"), nb::arg("biases"), nb::kw_only(), nb::arg("bits"),
            nb::arg("group_size"), nb::arg("size"));
+  nb::class_<EntranceArrays>(m, "Entrance")
+      .def(nb::init<mx::array, mx::array, ProjectionArrays>(), nb::kw_only(), nb::arg("embedding_norm"),
+           nb::arg("hidden_norm"), nb::arg("projection"));
   nb::class_<Decoder>(m, "Decoder")
-      .def(nb::init<std::optional<EmbeddingArrays>, std::vector<LayerArrays>, const mx::array&,
-                    std::optional<ProjectionArrays>, const mx::array&, int, int, int, int, int, float, float, bool>(),
-           nb::kw_only(), nb::arg("embedding").none(), nb::arg("layers"), nb::arg("final_norm"),
+      .def(nb::init<std::optional<EmbeddingArrays>, std::optional<EntranceArrays>, std::vector<LayerArrays>,
+                    const mx::array&, std::optional<ProjectionArrays>, const mx::array&, int, int, int, int, int, float,
+                    float, bool>(),
+           nb::kw_only(), nb::arg("embedding").none(), nb::arg("entrance").none(), nb::arg("layers"),
+           nb::arg("final_norm"),
            nb::arg("head").none(), nb::arg("inverse_frequencies"), nb::arg("hidden"), nb::arg("intermediate"),
            nb::arg("num_heads"), nb::arg("num_kv_heads"), nb::arg("head_size"), nb::arg("scale"), nb::arg("eps"),
            nb::arg("rope_in_pairs"))
       .def("__call__", &Decoder::operator(), nb::arg("rows"), nb::arg("segments"), nb::arg("wanted"),
-           nb::arg("buffers"), nb::arg("wants_hidden"));
+           nb::arg("buffers"), nb::arg("wants_hidden"), nb::arg("states").none());
 }
 
 }  // namespace mtplx

@@ -23,6 +23,12 @@ struct DecoderLayer {
   const float *query_norm, *key_norm;      // [head size] or null
 };
 
+// How rows enter that stand for pairs: a projection of the embedded token and of a hidden state, after their norms.
+struct DecoderEntrance {
+  const float *embedding_norm, *hidden_norm;  // [D]
+  Projection projection;                      // [D, 2 D], the embedding's half first
+};
+
 struct DecoderShape {
   int hidden, intermediate;
   AttentionShape attention;
@@ -36,6 +42,7 @@ struct DecoderShape {
 
 struct DecoderWeights {
   std::optional<EmbeddingTable> embedding;  // none: rows come embedded
+  std::optional<DecoderEntrance> entrance;  // none: rows enter as they are
   std::vector<DecoderLayer> layers;
   const float* final_norm;                  // [D]
   std::optional<Projection> head;           // none: rows go out as they are after the norm
@@ -92,6 +99,10 @@ class DecoderPass {
         of_gated_(num_rows, shape.intermediate, group(), form_, team_size),
         of_wanted_(int(wanted.size()), shape.hidden, weights.head ? weights.head->weights.group : group(),
                    weights.head ? RowForm{is_int8, weights.head->weights.bits} : form_, team_size) {
+    if (weights.entrance) {
+      const auto& product = weights.entrance->projection.weights;
+      of_pairs_.emplace(num_rows, 2 * shape.hidden, product.group, RowForm{is_int8, product.bits}, team_size);
+    }
     for (const auto& segment : segments)
       for (int row = segment.start; row < segment.stop; row++) {
         float* cosines = angles_.get() + int64_t(row) * 2 * shape.rope.half;
@@ -104,6 +115,29 @@ class DecoderPass {
   void embed_rows(const int32_t* tokens, const Team& team) {
     const auto part = team.part(num_rows_);
     for (int64_t row = part.begin; row < part.end; row++) embed(*weights_.embedding, tokens[row], hidden_row(row));
+    team.barrier();
+  }
+
+  // The rows by their tokens [T] and hidden states [T, D], through the entrance.
+  void take_pairs(const int32_t* tokens, const float* states, const Team& team) {
+    const DecoderEntrance& entrance = *weights_.entrance;
+    const int hidden = shape_.hidden;
+    embed_rows(tokens, team);
+    std::vector<float> scales(2 * num_rows_);
+    for (int row = 0; row < num_rows_; row++) {
+      scales[2 * row] = rms_scale(hidden_row(row), hidden, shape_.eps);
+      scales[2 * row + 1] = rms_scale(states + int64_t(row) * hidden, hidden, shape_.eps);
+    }
+    const PackedRows& pairs = of_pairs_->pack(team, [&](int row, int k, float* values) {
+      const bool is_state = k >= hidden;
+      const int at = is_state ? k - hidden : k;
+      const float* from = (is_state ? states + int64_t(row) * hidden : hidden_row(row)) + at;
+      const float* weight = (is_state ? entrance.hidden_norm : entrance.embedding_norm) + at;
+      for (int i = 0; i < of_pairs_->group(); i += kLanes)
+        store(values + i, load<vfloat>(from + i) * scales[2 * row + is_state] * load<vfloat>(weight + i));
+    });
+    team.barrier();  // before embedded rows make way
+    project(entrance.projection, pairs, hidden_.get(), hidden, team);
     team.barrier();
   }
 
@@ -252,6 +286,7 @@ class DecoderPass {
   Floats hidden_, heads_, attended_, gated_, angles_, scratch_;
   const RowForm form_;  // of rows in a layer, which may meet weights of several bits
   TeamRows of_hidden_, of_attended_, of_gated_, of_wanted_;
+  std::optional<TeamRows> of_pairs_;
 };
 
 }  // namespace mtplx
