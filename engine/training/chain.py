@@ -52,7 +52,7 @@ def chained_states(block: MtpBlock, hidden: mx.array, embeddings: Sequence[mx.ar
     view: Any = ChainView()
     states = []
     for embedding in embeddings:
-        hidden = block(hidden, embedding, view)
+        hidden = block(hidden, embedding.astype(hidden.dtype), view)
         states.append(hidden)
     return states
 

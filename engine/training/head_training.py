@@ -5,6 +5,7 @@ Each stage goes on where an earlier run of the same recipe was interrupted.
 Knows the order of things and the folder; each stage is done elsewhere.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -101,6 +102,9 @@ def _corpus(loaded: LoadedModel, target: Target, recipe: Recipe, window: int | N
     if states.num_texts < len(enough):
         num_left = len(enough) - states.num_texts
         listener.tell(f"the disk budget is full: hidden states of {num_left} texts are computed anew each time")
+    num_left_out = sum(not text.tokens for text in enough)
+    if num_left_out:
+        listener.tell(f"{num_left_out} of {len(enough)} texts are left out: too short, too long, or like one before")
     pieces = cut(enough, min(_MOST_PIECE_PAIRS, window or _MOST_PIECE_PAIRS))
     held_out = [piece for piece in pieces if _is_held_out(piece.text)]
     learnt = [piece for piece in pieces if piece.text % _HELD_OUT_EVERY != _HELD_OUT_EVERY - 1]
@@ -170,6 +174,8 @@ def _train(
             trainer.num_steps = min(trainer.num_steps, max(_TIMED_STEPS, round(60 * recipe.minutes / step_s)))
             listener.begin("training", trainer.num_steps, trainer.step)
         listener.advance(1, _of_losses(report))
+        if not all(map(math.isfinite, report.losses)):
+            raise EngineError(f"the loss is no number any more at step {trainer.step}; try a lower learning rate")
         if now_s - saved_at_s > _CHECKPOINT_S:
             save()
             saved_at_s = now_s

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mtplx.engine.errors import EngineError
 from mtplx.engine.training.trainer import TrainingPlan
 
 
@@ -40,9 +41,12 @@ class Recipe:
 
 
 def remember(path: Path, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the file at `path` tells, which are these settings if there was none."""
+    """What the file at `path` tells, which are these settings if there was none. Raises EngineError."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(settings, indent=1) + "\n")
-    told: Mapping[str, Any] = json.loads(path.read_text())
+    try:
+        told: Mapping[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise EngineError(f"{path} is damaged ({error}); delete its folder to begin anew") from None
     return told
