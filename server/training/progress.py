@@ -1,10 +1,13 @@
-"""How a training goes, on standard error: a bar where that is a terminal, lines anywhere."""
+"""How a training goes, on standard error: a bar where that is a terminal, else a line now and then."""
 
+import time
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+_LINE_S = 60.0
 
 
 class TrainingProgress:
@@ -23,6 +26,7 @@ class TrainingProgress:
             disable=not console.is_terminal,
         )
         self._task: TaskID | None = None
+        self._told_at_s = time.monotonic()
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -42,6 +46,10 @@ class TrainingProgress:
     def advance(self, amount: int, note: str = "") -> None:
         assert self._task is not None, "nothing has begun"
         self._bar.update(self._task, advance=amount, note=note)
+        if not self._bar.console.is_terminal and time.monotonic() - self._told_at_s > _LINE_S:
+            task = self._bar.tasks[-1]
+            self.tell(f"{task.description}: {task.completed:.0f} of {task.total:.0f} done {note}".rstrip())
 
     def tell(self, line: str) -> None:
+        self._told_at_s = time.monotonic()
         self._bar.console.print(line)

@@ -12,7 +12,7 @@ from mtplx.engine.training.head_training import Listener
 from mtplx.engine.training.recipe import Recipe
 from mtplx.engine.training.trainer import TrainingPlan
 from mtplx.server.cli import main
-from mtplx.server.training import command
+from mtplx.server.training import command, progress
 from tests.engine.training.predictable import predictable_model
 
 MEASURED = Measured((0.5, 0.4), (0.5, 0.25), (0.45, 0.35), 100)
@@ -102,3 +102,15 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "file").touch()
     assert main(["train-head", "--out", str(tmp_path / "file")]) == 1
     assert "cannot be made" in capsys.readouterr().err
+
+
+def test_without_a_terminal_a_line_tells_now_and_then_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = iter([0.0, 0.0, 50.0, 61.0, 61.0, 70.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now_s))
+    with progress.TrainingProgress() as told:
+        told.begin("training", 10, 2)
+        for _ in range(3):
+            told.advance(1, "loss 2.50")
+    assert capsys.readouterr().err == "training: 2 of 10 done\ntraining: 4 of 10 done loss 2.50\n"
