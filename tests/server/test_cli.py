@@ -59,7 +59,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     output = capsys.readouterr().out
-    assert all(command in output for command in ("serve", "generate", "models"))
+    assert all(command in output for command in ("serve", "generate", "train-head", "models"))
 
 
 def test_every_setting_is_a_flag_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
