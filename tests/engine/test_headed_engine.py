@@ -133,7 +133,7 @@ def test_the_head_of_a_checkpoint_changes_no_text(model_type: str, tmp_path: Pat
 def test_what_the_planner_makes_of_a_head_changes_no_text(loaded: LoadedModel) -> None:
     rounds = make_speculator(loaded, head=random_head(loaded.model))
     for params in (SamplingParams(temperature=0.0, frequency_penalty=0.8, logit_bias=FEW), SamplingParams(seed=4)):
-        plain = Request("test", PROMPT, 60, params, acceptance="coupled")
+        plain = Request("test", PROMPT, 40, params, acceptance="coupled")
         expected, _ = decode(rounds, plain)
         for drafter in (HEAD, "auto"):
             planned = replace(plain, drafter=drafter, depth=8, auto_depth=True)
