@@ -71,6 +71,13 @@ def test_schemas_may_refer_to_their_own_definitions_and_leave_properties_open() 
         assert is_allowed(call("get_weather", {"mood": 5}), use) == is_open
 
 
+def test_properties_that_come_from_elsewhere_are_allowed_too() -> None:
+    parameters = {"type": "object", "properties": {"a": {}}, "allOf": [{"properties": {"b": {"type": "integer"}}}]}
+    use = use_of({"function": {"name": "add", "parameters": parameters}})
+    assert is_allowed(call("add", {"b": 1}), use)
+    assert not is_allowed(call("add", {"b": "one"}), use)
+
+
 def test_a_model_that_thinks_may_think_before() -> None:
     use = use_of(*TOOLS)
     assert is_allowed(PARIS, use, HERMES_THINKING)
