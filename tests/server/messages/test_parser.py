@@ -48,7 +48,8 @@ def test_calls_have_an_id_each() -> None:
     ],
 )
 def test_calls_may_be_several(text: str) -> None:
-    assert read(text).calls == [WEATHER, TIME]
+    message = read(text)
+    assert (message.content, message.calls) == ("", [WEATHER, TIME])
 
 
 def test_text_around_calls_is_content_without_the_blanks_beside_them() -> None:
