@@ -59,8 +59,9 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
 async def _grammar(model: ServedModel, body: ChatBody, prompt: ChatPrompt) -> Grammar | None:
     """What the message keeps to: calls that it must make, or a format of its answer."""
     abilities = model.loaded.tokenizer.chat_abilities
-    calls = forced_calls(abilities, body.tool_use, is_thinking=prompt.is_thinking)
+    spec = grammar_spec(body)
+    calls = forced_calls(abilities, body.tool_use, is_thinking=prompt.is_thinking, answer=spec)
     if calls is not None:
         return await compile_grammar(model, calls)
-    answer = await compile_grammar(model, grammar_spec(body))
+    answer = await compile_grammar(model, spec)
     return None if answer is None else answer_only(model, answer, is_thinking=prompt.is_thinking)

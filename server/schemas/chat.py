@@ -72,10 +72,7 @@ class ChatBody(SamplingBody):
 
     @model_validator(mode="after")
     def _uses_tools_that_are_there(self) -> Self:
-        use = self.tool_use  # raises if it does not
-        if use.offered and not use.must_call and self.format_fields:
-            message = 'cannot be kept to by an output that may call tools; let tool_choice be "none" or "required"'
-            raise invalid(message, "unsupported_value", at=f".{self.format_fields[0]}")
+        assert self.tool_use  # raises if it does not
         return self
 
     @model_validator(mode="after")
