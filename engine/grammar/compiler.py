@@ -13,7 +13,7 @@ from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.grammar.checking import Checker
 from mtplx.engine.grammar.matchers import new_matcher
 from mtplx.engine.grammar.matching import MatchedGrammar, Rules
-from mtplx.engine.grammar.spec import GrammarSpec
+from mtplx.engine.grammar.spec import JSON_WHITESPACE, GrammarSpec
 from mtplx.engine.grammar.tokens import token_table, usual_cut
 from mtplx.engine.grammar.vocabulary import grammar_vocabulary
 from mtplx.engine.text.tokenizer import Tokenizer
@@ -22,7 +22,6 @@ MAX_CHARACTERS = 200_000
 MAX_CHOICES = 10_000
 
 _LONGEST_REASON = 400  # characters: reasons repeat what they are about
-_WHITESPACE = r"[ \t\n\r]{1,40}"  # between JSON's parts: a model that is fond of it would never come to an end
 _REMEDIES = {
     "json_object": "",
     "json_schema": "leave out or rewrite what is not supported",
@@ -79,7 +78,7 @@ def _source(spec: GrammarSpec) -> str:
 
 
 def _json_source(schema: str) -> str:
-    return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_pattern": _WHITESPACE})
+    return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_pattern": JSON_WHITESPACE})
 
 
 def _literal(text: str) -> str:

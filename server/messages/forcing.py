@@ -25,7 +25,7 @@ _COMBINING = {"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas", "patt
 def forced_calls(
     abilities: ChatAbilities, use: ToolUse, *, is_thinking: bool, answer: GrammarSpec | None = None
 ) -> GrammarSpec | None:
-    """The grammar that makes the output one or more calls, with arguments by the tool's schema, or, if it need not call,
+    """The grammar that makes the output one or more calls, with arguments by the tool's schema, or, where none must be,
     the JSON of `answer`; None where that leaves the model free.
 
     A model that thinks may do so before. `is_thinking` says that the prompt has opened its thoughts already.
