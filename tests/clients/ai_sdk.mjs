@@ -38,7 +38,6 @@ const calling = {
   prompt: "How is the weather in Paris?",
   tools: { weather },
   toolChoice: "required",
-  providerOptions: { mtplx: { parallel_tool_calls: false } },
   stopWhen: stepCountIs(1),
 };
 const called = await generateText(calling);

@@ -69,7 +69,7 @@ def test_json_mode_gives_an_object(chat: ChatOpenAI) -> None:
 
 def test_a_bound_tool_is_called_and_its_result_given_back(chat: ChatOpenAI) -> None:
     question = HumanMessage("How is the weather in Paris?")
-    request = chat.bind_tools([weather], tool_choice="any", strict=True, parallel_tool_calls=False).invoke([question])
+    request = chat.bind_tools([weather], tool_choice="any", strict=True).invoke([question])
     [call] = request.tool_calls
     result = weather.invoke(call)
     assert isinstance(result, ToolMessage)

@@ -26,7 +26,7 @@ def agent(base_url: str) -> Agent:
         instructions="Answer from what the tools tell.",
         model=OpenAIChatCompletionsModel(MODEL, client),
         # The first turn must call a tool; the next one is free to answer, for agents ask for that once only.
-        model_settings=ModelSettings(tool_choice="required", parallel_tool_calls=False, temperature=0, max_tokens=60),
+        model_settings=ModelSettings(tool_choice="required", temperature=0, max_tokens=60),
         tools=[weather],
     )
 
