@@ -4,6 +4,7 @@ Knows llguidance's notations and how much of a grammar is too much: hostile ones
 request when the text gets to where they are too complex.
 """
 
+import json
 import threading
 from functools import cached_property
 
@@ -78,6 +79,9 @@ def _source(spec: GrammarSpec) -> str:
 
 
 def _json_source(schema: str) -> str:
+    fields = json.loads(schema)
+    if isinstance(fields, dict) and "x-guidance" in fields:  # llguidance's own options, white space among them
+        return LLMatcher.grammar_from_json_schema(schema)
     return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_pattern": JSON_WHITESPACE})
 
 

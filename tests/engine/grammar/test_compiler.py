@@ -61,6 +61,13 @@ def test_white_space_in_json_comes_to_an_end() -> None:
     assert not accepts(grammar, "{" + 41 * " " + "}")
 
 
+def test_a_schema_may_say_by_itself_what_white_space_there_is() -> None:
+    schema = {"enum": [{"a": 1}], "x-guidance": {"whitespace_flexible": False}}
+    grammar = COMPILER.compile(GrammarSpec("json_schema", json.dumps(schema)))
+    assert accepts(grammar, '{"a":1}')
+    assert not accepts(grammar, '{"a": 1}')
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "reason"),
     [
