@@ -11,15 +11,13 @@ from typing import Any
 from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.grammar.spec import JSON_WHITESPACE, GrammarSpec
 from mtplx.engine.text.abilities import ChatAbilities, ThinkingMarkers, ToolStyle
+from mtplx.server.closed_schemas import closed
 from mtplx.server.schemas.tool_choice import ToolUse
 
 MOST_FORCED_CALLS = 16  # a model that is forced to call may know no end
 
 # JSON as Python spells it, and so do the chat templates in which models have seen calls.
 _SPELLING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-
-# Keywords that may bring in properties from elsewhere.
-_COMBINING = {"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas", "patternProperties"}
 
 
 def forced_calls(
@@ -58,7 +56,7 @@ def forced_calls(
 
 def _call(function: Mapping[str, Any], style: ToolStyle) -> str:
     head = f'{style.start}\n{{"name": {json.dumps(function["name"])}, "arguments": '
-    schema = json.dumps({**_closed(function["parameters"]), "x-guidance": _SPELLING}, ensure_ascii=False)
+    schema = json.dumps({**closed(function["parameters"]), "x-guidance": _SPELLING}, ensure_ascii=False)
     return f"{_literal(head)} %json {schema} {_literal('}' + chr(10) + style.end)}"
 
 
@@ -70,12 +68,6 @@ def _answer_schema(answer: GrammarSpec) -> str:
         )
     schema = json.loads(str(answer.value)) if answer.value else {"type": "object"}
     return json.dumps({**schema, "x-guidance": {"whitespace_pattern": JSON_WHITESPACE}}, ensure_ascii=False)
-
-
-def _closed(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema that lists its properties means these, unless it says otherwise: nobody wants arguments made up."""
-    lists_them_all = "properties" in parameters and not parameters.keys() & _COMBINING
-    return {"additionalProperties": False, **parameters} if lists_them_all else parameters
 
 
 def _thoughts_if_any(thinking: ThinkingMarkers | None, *, is_thinking: bool) -> str:

@@ -39,7 +39,9 @@ class ChatBody(SamplingBody):
     )
     tools: Tools = Field(None, description="What the model may call.")
     tool_choice: ChosenTools = Field(None, description="Whether it may, must or must not call, and which of them.")
-    parallel_tool_calls: bool | None = Field(None, description="Whether it may call several at once; if unset it may, unless it must call.")
+    parallel_tool_calls: bool | None = Field(
+        None, description="Whether it may call several at once; if unset it may, unless it must call."
+    )
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="Variables for the model's chat template, as vLLM has it, such as enable_thinking."
     )
