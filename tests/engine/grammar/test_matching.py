@@ -7,6 +7,8 @@ import pytest
 
 from mtplx.engine.grammar.compiler import GrammarCompiler
 from mtplx.engine.grammar.spec import GrammarKind, GrammarSpec
+from mtplx.engine.grammar.tokens import token_table, usual_cut
+from mtplx.engine.grammar.vocabulary import longest_first
 from mtplx.engine.text.gguf_tokenizer import GgufTokenizer
 from mtplx.engine.types import Grammar
 from tests.engine.grammar.vocabularies import VOCAB_SIZE, byte_pairs, sentence_pieces
@@ -122,6 +124,16 @@ def test_forced_tokens_are_those_of_the_text_in_the_middle_of_another(tokenizer:
         spelled += b"".join(map(tokenizer.bytes_of, forced))
         grammar = after(grammar, list(forced))
     assert spelled == f"<{text}!>".encode()
+
+
+def test_text_is_cut_as_the_tokenizer_cuts_it_after_other_text_or_into_the_longest_tokens_if_it_is_changed() -> None:
+    tokenizer = sentence_pieces()
+    table = token_table(tokenizer, VOCAB_SIZE + 10)
+    cut = usual_cut(tokenizer, table)
+    _, _, *usual = tokenizer.encode("\nthehe")
+    assert cut("thehe") == usual != longest_first(table)("thehe")
+    assert cut("</s>the") == longest_first(table)("</s>the")
+    assert b"".join(map(tokenizer.bytes_of, cut("</s>the"))) == b"</s>the"
 
 
 def test_masks_cannot_be_written_to() -> None:
