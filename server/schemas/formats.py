@@ -80,7 +80,7 @@ class FormattedBody(Body):
     response_format: ResponseFormat | None = Field(
         None,
         description="What the output is: text, a JSON object, or JSON by a schema, as OpenAI has it. It keeps to a "
-        "schema whether that is strict or not; an object that lists properties has no others unless the schema says so, and "
+        "schema, be it strict or not; an object that lists properties has no others unless the schema says so; "
         "one with keywords that could not be kept to is refused.",
     )
     structured_outputs: StructuredOutputs | None = Field(
