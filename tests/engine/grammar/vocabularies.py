@@ -15,7 +15,7 @@ def byte_pairs() -> GgufTokenizer:
 
 def sentence_pieces() -> GgufTokenizer:
     """Bytes and pieces. Every encoded text begins with a space of its own."""
-    pieces = ["</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"the▁", "th", "he", "ehe", "the", "▁the"]
+    pieces = ["</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *"the▁", "th", "he", "the", "hth", "▁the"]
     types = [TokenType.CONTROL, *[TokenType.BYTE] * 256, *[TokenType.NORMAL] * 9]
     scores = SentencePieces(tuple(float(len(piece)) for piece in pieces), add_space_prefix=True)
     return _tokenizer(tuple(pieces), tuple(types), scores, 0)
