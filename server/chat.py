@@ -4,7 +4,7 @@ import fastapi
 
 from mtplx.engine.types import Grammar
 from mtplx.server import openapi
-from mtplx.server.admission import require_name
+from mtplx.server.admission import require_few, require_name
 from mtplx.server.bridge import ServedModel
 from mtplx.server.chat_choices import ChatFormat, Reading
 from mtplx.server.dependencies import Engine
@@ -36,6 +36,7 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
     body = await read_body(request, ChatBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
+    require_few(body, engine.settings)
     prompt = await encode_chat(
         model,
         [message.for_template() for message in body.messages],

@@ -3,7 +3,7 @@
 import fastapi
 
 from mtplx.server import openapi
-from mtplx.server.admission import require_name
+from mtplx.server.admission import require_few, require_name
 from mtplx.server.bridge import ServedModel
 from mtplx.server.dependencies import Engine
 from mtplx.server.grammars import compile_grammar
@@ -34,6 +34,7 @@ async def create_completion(request: fastapi.Request, engine: Engine) -> fastapi
     body = await read_body(request, CompletionBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
+    require_few(body, engine.settings)
     prompts = [await _encode(model, prompt, body.suffix) for prompt in body.prompt]
     texts = None if body.logprobs is None else model.token_texts
     told = [
