@@ -57,7 +57,10 @@ async def _encode(model: ServedModel, prompt: str | list[int], suffix: str) -> l
     """The tokens to go on from."""
     if suffix:
         return await encode_fill_in(model, prompt, suffix)
-    return await encode_text(model, prompt) if isinstance(prompt, str) else prompt
+    if isinstance(prompt, str):
+        return await encode_text(model, prompt)
+    model.limits.check_prompt(prompt)
+    return prompt
 
 
 def _text_of(prompt: str | list[int], model: ServedModel) -> str:

@@ -10,7 +10,7 @@ from mtplx.engine.types import TokenScore
 from mtplx.server.logprobs import TextLogprobsWriter
 from mtplx.server.token_texts import TokenTexts
 from tests.fakes import EOS, ByteTokenizer
-from tests.server.conftest import Client, events
+from tests.server.conftest import Client, error_of, events
 from tests.server.engines import LetterTarget
 
 
@@ -70,6 +70,10 @@ def test_an_echo_without_log_probabilities_is_only_text(client: Client) -> None:
     plain = client.complete(prompt="abc", temperature=0, max_tokens=5).json()["choices"][0]["text"]
     echoed = client.complete(prompt="abc", temperature=0, max_tokens=5, echo=True).json()["choices"][0]
     assert (echoed["text"], echoed["logprobs"]) == ("abc" + plain, None)
+
+
+def test_no_prompt_is_echoed_that_is_none(client: Client) -> None:
+    assert error_of(client.complete(prompt=[97, 10**9], echo=True), 400)["param"] == "prompt"
 
 
 @pytest.mark.parametrize("fields", [{}, {"echo": True}, {"echo": True, "max_tokens": 0}, {"n": 2, "seed": 1}])
