@@ -106,9 +106,11 @@ class MessageWriter:
         return chunks
 
     def _parts(self, update: Update) -> list[Part]:
-        if self._parser.is_thinking:
-            self.num_reasoning_tokens += len(update.token_ids)
-        parts = self._parser.push(update.text)
+        parts: list[Part] = []
+        # Token by token while it may think, so that what counts as a thought does not depend on what was drafted.
+        for piece in update.pieces if self._parser.may_think else (update.text,):
+            self.num_reasoning_tokens += self._parser.is_thinking
+            parts += self._parser.push(piece)
         return parts if update.completion is None else parts + self._parser.finish()
 
     def _reason(self, end: Completion) -> ChoiceEnd:

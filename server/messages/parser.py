@@ -40,6 +40,11 @@ class MessageParser:
         self._block: Block | None = None
         self._leaves_out = False
 
+    @property
+    def may_think(self) -> bool:
+        """Whether thoughts may go on, or are still to come."""
+        return self._may_think and self._abilities.thinking is not None
+
     def push(self, text: str) -> list[Part]:
         parts: list[Part] = []
         rest: str | None = text
