@@ -40,7 +40,7 @@ class JsonSchema(Body):
     description: str | None = Field(None, description="What it is for; the model is not told.")
     schema_text: Annotated[
         str | None, BeforeValidator(_read_schema, json_schema_input_type=dict[str, Any] | None), Field(alias="schema")
-    ] = Field(None, description="The JSON schema; any JSON will do if not given.")
+    ] = Field(None, description="The JSON schema; any JSON object will do if not given.")
     strict: bool | None = Field(None, description="Output keeps to the schema either way.")
 
 
