@@ -1,6 +1,6 @@
 """What a request may ask of a model, checked before anything is queued. Knows the limits; knows no HTTP."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from mtplx.engine.cache_memory import CacheMemory
@@ -24,9 +24,7 @@ class Limits:
 
         The values of `request.sampling` are within their ranges already: it cannot be made otherwise.
         """
-        if not request.prompt:
-            raise InvalidRequestError("the prompt is empty; give at least one token", field="prompt")
-        self._check_tokens("prompt", request.prompt)
+        self.check_prompt(request.prompt)
         self._check_tokens("logit_bias", request.sampling.logit_bias)
         self._check_tokens("prediction", request.prediction)
         self._check_tokens("stop_token_ids", request.stop_token_ids)
@@ -53,6 +51,12 @@ class Limits:
         if self.memory is not None:
             self.memory.check(request)
 
+    def check_prompt(self, tokens: Sequence[int]) -> None:
+        """Raises InvalidRequestError unless these are tokens of the model, however many."""
+        if not tokens:
+            raise InvalidRequestError("the prompt is empty; give at least one token", field="prompt")
+        self._check_tokens("prompt", tokens)
+
     def _check_output(self, request: Request) -> None:
         least = 0 if request.scores_prompt else 1
         if request.max_tokens < least:
@@ -74,8 +78,8 @@ class Limits:
                 field="ignore_eos",
             )
 
-    def _check_tokens(self, field: str, tokens: Iterable[int]) -> None:
-        for token in tokens:
+    def _check_tokens(self, field: str, tokens: Collection[int]) -> None:
+        for token in (min(tokens, default=0), max(tokens, default=0)):
             if not 0 <= token < self.vocab_size:
                 raise InvalidRequestError(
                     f"{field}: there is no token {token}; the vocabulary has those from 0 to {self.vocab_size - 1}",

@@ -5,8 +5,8 @@ each row of a long prompt looks back on all of it, prompts come in by whole chun
 then few gaps between tokens are long, rather than all. Knows seconds and rows; knows no clock and no sequence.
 """
 
-_PATIENCE = 1.8
-_SELDOM = 32
+_PATIENCE = 1.5
+_SELDOM = 40
 _FEWEST = 2  # rows that are worth looking back for
 _NEW = 0.3  # weight of the latest step in an average
 

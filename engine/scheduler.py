@@ -199,7 +199,8 @@ class Scheduler:
 
     def _is_about_to_be_known(self, request: Request) -> bool:
         """Whether the same prompt is just being forwarded, whose rows the request will be lent if it waits for them."""
-        return bool(self._prefixes.budget_bytes) and any(
+        is_lent = self._prefixes.budget_bytes > 0 and not request.scores_prompt
+        return is_lent and any(
             running.sequence.num_to_prefill
             and running.request.prompt == request.prompt
             and running.request.cache_salt == request.cache_salt

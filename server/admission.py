@@ -4,6 +4,7 @@ Knows the model's name and limits. Knows no HTTP but for the 404.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -23,32 +24,24 @@ def require_name(name: str, model: ServedModel) -> None:
         raise ApiError(HTTPStatus.NOT_FOUND, message, param="model", code="model_not_found")
 
 
-def admit_all(
-    body: SamplingBody, prompts: Sequence[Sequence[int]], *, reply_id: str, settings: Settings, **others: Any
-) -> list[Request]:
-    """The requests that `body` asks for, all candidates for each prompt, prompt after prompt; see `admit`.
-
-    Raises InvalidRequestError also if they are more than are ever open at a time.
-    """
-    num_requests = len(prompts) * body.num_candidates
+def require_few(body: SamplingBody, settings: Settings) -> None:
+    """Raises InvalidRequestError if `body` asks for more texts than are ever open at a time."""
+    num_requests = body.num_prompts * body.num_candidates
     most = settings.max_running + settings.max_waiting
     if num_requests > most:
         field = body.candidates_field if body.num_candidates > 1 else body.PROMPT_FIELD
         raise InvalidRequestError(
             f"this asks for {num_requests} texts at once, and this server takes {most}; ask for fewer", field=field
         )
-    names = [reply_id] if num_requests == 1 else [f"{reply_id}-{index}" for index in range(num_requests)]
-    return [
-        admit(
-            body,
-            prompts[index // body.num_candidates],
-            request_id=name,
-            choice=index % body.num_candidates,
-            settings=settings,
-            **others,
-        )
-        for index, name in enumerate(names)
-    ]
+
+
+def admit_all(body: SamplingBody, prompts: Sequence[Sequence[int]], *, reply_id: str, **others: Any) -> list[Request]:
+    """The requests that `body` asks for, all candidates for each prompt, prompt after prompt; see `admit`."""
+    firsts = [admit(body, prompt, request_id=reply_id, **others) for prompt in prompts]
+    requests = [replace(first, choice=choice) for first in firsts for choice in range(body.num_candidates)]
+    if len(requests) == 1:
+        return requests
+    return [replace(request, id=f"{reply_id}-{index}") for index, request in enumerate(requests)]
 
 
 def admit(
@@ -56,7 +49,6 @@ def admit(
     prompt: Sequence[int],
     *,
     request_id: str,
-    choice: int = 0,
     grammar: Grammar | None = None,
     prediction: Sequence[int] = (),
     pool: str | None = None,
@@ -64,8 +56,8 @@ def admit(
     model: ServedModel,
     settings: Settings,
 ) -> Request:
-    """The request for one of the choices that `body` asks for, with prompt and prediction as token ids, what the text
-    keeps to, and the pool of texts to copy from.
+    """The request for the first of the choices that `body` asks for, with prompt and prediction as token ids, what the
+    text keeps to, and the pool of texts to copy from.
 
     A default of None is all the room that the context leaves; a default that exceeds the room is lowered to it.
     Raises InvalidRequestError, or ContextLengthError if prompt and output do not fit the context, which name the
@@ -90,7 +82,6 @@ def admit(
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
         timeout_s=_least(body.timeout_s, settings.request_timeout_s),
-        choice=choice,
         grammar=grammar,
         ignore_eos=bool(body.ignore_eos),
         stop_token_ids=tuple(body.stop_token_ids),

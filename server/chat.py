@@ -4,7 +4,7 @@ import fastapi
 
 from mtplx.engine.types import Grammar
 from mtplx.server import openapi
-from mtplx.server.admission import require_name
+from mtplx.server.admission import require_few, require_name
 from mtplx.server.bridge import ServedModel
 from mtplx.server.chat_choices import ChatFormat, Reading
 from mtplx.server.dependencies import Engine
@@ -36,6 +36,7 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
     body = await read_body(request, ChatBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
+    require_few(body, engine.settings)
     prompt = await encode_chat(
         model,
         [message.for_template() for message in body.messages],
@@ -59,8 +60,9 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
 async def _grammar(model: ServedModel, body: ChatBody, prompt: ChatPrompt) -> Grammar | None:
     """What the message keeps to: calls that it must make, or a format of its answer."""
     abilities = model.loaded.tokenizer.chat_abilities
-    calls = forced_calls(abilities, body.tool_use, is_thinking=prompt.is_thinking)
+    spec = grammar_spec(body)
+    calls = forced_calls(abilities, body.tool_use, is_thinking=prompt.is_thinking, answer=spec)
     if calls is not None:
         return await compile_grammar(model, calls)
-    answer = await compile_grammar(model, grammar_spec(body))
+    answer = await compile_grammar(model, spec)
     return None if answer is None else answer_only(model, answer, is_thinking=prompt.is_thinking)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mtplx.engine.text.abilities import ChatAbilities
 from mtplx.engine.types import Completion, Update
-from mtplx.server.logprobs import chat_logprobs, told
+from mtplx.server.logprobs import chat_logprobs
 from mtplx.server.messages.parser import MessageParser
 from mtplx.server.messages.parts import ContentText, Part, ReasoningText, ToolArguments, ToolCallOpened
 from mtplx.server.replies import ChoiceWriter
@@ -90,10 +90,11 @@ class MessageWriter:
     def chunks(self, update: Update) -> Sequence[Choice | str]:
         parts, logprobs, end = self._parts(update), self._logprobs([update]), update.completion
         chunks: list[Choice | str] = []
-        if not self._has_begun and (parts or end is not None):
+        is_scored = logprobs is not None and bool(logprobs.content)
+        if not self._has_begun and (parts or is_scored or end is not None):
             self._has_begun = True
             chunks.append(self._chunk(ChatDelta(role="assistant", content="")))
-        if logprobs is not None and logprobs.content:
+        if is_scored:
             first = _delta(parts.pop(0)) if parts else ChatDelta()
             chunks.append(self._chunk(first, logprobs))
         chunks += [part.text if isinstance(part, ContentText) else self._chunk(_delta(part)) for part in parts]
@@ -105,9 +106,11 @@ class MessageWriter:
         return chunks
 
     def _parts(self, update: Update) -> list[Part]:
-        if self._parser.is_thinking:
-            self.num_reasoning_tokens += len(update.token_ids)
-        parts = self._parser.push(update.text)
+        parts: list[Part] = []
+        # Token by token while it may think, so that what counts as a thought does not depend on what was drafted.
+        for piece in update.pieces if self._parser.may_think else (update.text,):
+            self.num_reasoning_tokens += self._parser.is_thinking
+            parts += self._parser.push(piece)
         return parts if update.completion is None else parts + self._parser.finish()
 
     def _reason(self, end: Completion) -> ChoiceEnd:
@@ -119,9 +122,7 @@ class MessageWriter:
         return ChatChunkChoice(index=self._index, delta=delta, logprobs=logprobs, finish_reason=None)
 
     def _logprobs(self, updates: Sequence[Update]) -> ChatLogprobs | None:
-        if self._texts is None:
-            return None
-        return chat_logprobs([score for update in updates for score, _ in told(update)], self._texts)
+        return None if self._texts is None else chat_logprobs(updates, self._texts)
 
 
 def _delta(part: Part) -> ChatDelta:

@@ -3,7 +3,7 @@
 import fastapi
 
 from mtplx.server import openapi
-from mtplx.server.admission import require_name
+from mtplx.server.admission import require_few, require_name
 from mtplx.server.bridge import ServedModel
 from mtplx.server.dependencies import Engine
 from mtplx.server.grammars import compile_grammar
@@ -14,7 +14,7 @@ from mtplx.server.schemas.completion import CompletionBody
 from mtplx.server.schemas.examples import COMPLETIONS
 from mtplx.server.schemas.replies import TextChoice
 from mtplx.server.serving import serve
-from mtplx.server.text_choices import Echo, TextFormat
+from mtplx.server.text_choices import Prompt, TextFormat
 
 PATH = "/v1/completions"
 DEFAULT_MAX_TOKENS = 16  # as OpenAI has it
@@ -34,20 +34,20 @@ async def create_completion(request: fastapi.Request, engine: Engine) -> fastapi
     body = await read_body(request, CompletionBody, engine)
     model = engine.require_model()
     require_name(body.model, model)
+    require_few(body, engine.settings)
     prompts = [await _encode(model, prompt, body.suffix) for prompt in body.prompt]
-    echoes = [
-        Echo.of(prompt if isinstance(prompt, str) else None, tokens, model.loaded.tokenizer)
-        for prompt, tokens in zip(body.prompt, prompts, strict=True)
-        if body.echo
-    ]
     texts = None if body.logprobs is None else model.token_texts
+    told = [
+        Prompt(tokens, _text_of(prompt, model) if body.echo else None)
+        for prompt, tokens in zip(body.prompt, prompts, strict=True)
+    ]
     return await serve(
         request,
         engine,
         model,
         body,
         prompts,
-        TextFormat(echoes, texts, body.num_choices),
+        TextFormat(told, body.num_choices, texts),
         grammar=await compile_grammar(model, grammar_spec(body)),
         default_max_tokens=DEFAULT_MAX_TOKENS,
     )
@@ -57,4 +57,12 @@ async def _encode(model: ServedModel, prompt: str | list[int], suffix: str) -> l
     """The tokens to go on from."""
     if suffix:
         return await encode_fill_in(model, prompt, suffix)
-    return await encode_text(model, prompt) if isinstance(prompt, str) else prompt
+    if isinstance(prompt, str):
+        return await encode_text(model, prompt)
+    model.limits.check_prompt(prompt)
+    return prompt
+
+
+def _text_of(prompt: str | list[int], model: ServedModel) -> str:
+    """The prompt as it is given back."""
+    return prompt if isinstance(prompt, str) else model.loaded.tokenizer.decode(prompt)

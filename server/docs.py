@@ -4,13 +4,13 @@ Knows OpenAPI's form; knows no route.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import fastapi
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 router = fastapi.APIRouter()
 
@@ -42,9 +42,9 @@ _PAGE = """\
 </style>
 {% macro fields(schema) %}
 <table>
-{% for name, field in schema.get("properties", {}).items() %}
+{% for name, field in in_order(schema) %}
 <tr><td><code>{{ name }}</code>{{ " (required)" if name in schema.get("required", []) }}
-<td>{{ type_of(field) }}<td>{{ field.description }}
+<td>{{ type_of(field) }}<td>{{ words(field.description) }}
 {% endfor %}
 </table>
 {% endmacro %}
@@ -58,7 +58,7 @@ _PAGE = """\
 {% endfor %}
 {% endmacro %}
 <h1>{{ info.title }} {{ info.version }}</h1>
-{% for paragraph in info.get("description", "").split("\\n\\n") %}<p>{{ paragraph }}{% endfor %}
+{% for paragraph in info.get("description", "").split("\\n\\n") %}<p>{{ words(paragraph) }}{% endfor %}
 <p>The same for programs: <a href="openapi.json">openapi.json</a>
 <ul>
 {% for path, operations in paths.items() %}{% for method, operation in operations.items() %}
@@ -67,7 +67,7 @@ _PAGE = """\
 </ul>
 {% for path, operations in paths.items() %}{% for method, operation in operations.items() %}
 <h2 id="{{ operation.operationId }}">{{ method | upper }} {{ path }}</h2>
-<p>{{ operation.description or operation.summary }}
+<p>{{ words(operation.description or operation.summary) }}
 {% if operation.requestBody %}
 <h3>Body</h3>
 {{ content(operation.requestBody.content) }}
@@ -80,7 +80,7 @@ _PAGE = """\
 {% endfor %}{% endfor %}
 {% for name, schema in schemas.items() %}
 <h2 id="schema-{{ name }}">{{ name }}</h2>
-<p>{{ schema.description }}
+<p>{{ words(schema.description) }}
 {{ fields(schema) }}
 {% endfor %}
 </html>
@@ -97,11 +97,14 @@ def page(document: Mapping[str, Any]) -> str:
     """The OpenAPI document as HTML."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_nothing_for_none)
     schemas = document.get("components", {}).get("schemas", {})
-    environment.globals |= {
+    helpers: dict[str, Callable[..., Any]] = {
+        "in_order": _in_order,
         "named": lambda schema: schemas.get(_name(schema), schema),
         "to_json": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
         "type_of": _type,
+        "words": _words,
     }
+    environment.globals |= helpers
     return environment.from_string(_PAGE).render(info=document["info"], paths=document["paths"], schemas=schemas)
 
 
@@ -122,8 +125,22 @@ def _type(schema: Mapping[str, Any]) -> Markup:
     kind: str = schema.get("type", "anything")
     if kind == "array":
         kind = Markup("list of {}").format(_type(schema.get("items", {})))
-    limits = [words.format(schema[name]) for name, words in _LIMITS.items() if name in schema]
+    limits = [words.format(f"{schema[name]:.15g}") for name, words in _LIMITS.items() if name in schema]
     return Markup(", ").join([kind, *limits])
+
+
+def _in_order(schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The fields, first those that must be there."""
+    required = schema.get("required", ())
+    return sorted(schema.get("properties", {}).items(), key=lambda field: field[0] not in required)
+
+
+def _words(text: str | None) -> Markup:
+    """A description, with what stands in backticks as code."""
+    parts = (text or "").split("`")
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts)
+    )
 
 
 def _nothing_for_none(value: object) -> object:

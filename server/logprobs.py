@@ -10,51 +10,66 @@ from mtplx.server.schemas.replies import ChatLogprobs, ChosenTokenLogprob, TextL
 from mtplx.server.token_texts import TokenTexts
 
 
-def told(update: Update) -> Sequence[tuple[TokenScore, str]]:
-    """The scores of an update, each with the text its token made certain. A token that ended the text is not told."""
-    scored = list(zip(update.scores, update.pieces, strict=True))
+def chat_logprobs(updates: Sequence[Update], texts: TokenTexts) -> ChatLogprobs:
+    """As the chat endpoint words them: of the message's tokens, and so not of one that ended it."""
+    return ChatLogprobs(content=[_chosen(score, texts) for update in updates for score in _of_the_message(update)])
+
+
+def _of_the_message(update: Update) -> Sequence[TokenScore]:
     end = update.completion
-    return scored[:-1] if end is not None and end.reason == "stop" and not isinstance(end.stop_reason, str) else scored
+    is_ended = end is not None and end.reason == "stop" and not isinstance(end.stop_reason, str)
+    return update.scores[:-1] if is_ended else update.scores
 
 
-def chat_logprobs(scores: Sequence[TokenScore], texts: TokenTexts) -> ChatLogprobs:
-    """As the chat endpoint words them."""
-    return ChatLogprobs(
-        content=[
-            ChosenTokenLogprob(
-                **texts.scored(score.token, score.logprob).model_dump(),
-                top_logprobs=[texts.scored(token, logprob) for token, logprob in score.top],
-            )
-            for score in scores
-        ]
+def _chosen(score: TokenScore, texts: TokenTexts) -> ChosenTokenLogprob:
+    chosen = texts.scored(score.token, score.logprob)
+    return ChosenTokenLogprob(
+        token=chosen.token,
+        logprob=chosen.logprob,
+        bytes=chosen.bytes,
+        top_logprobs=[texts.scored(token, logprob) for token, logprob in score.top],
     )
 
 
 class TextLogprobsWriter:
-    """Words them as the completions endpoint does, where each token's place in the text counts from its beginning."""
+    """Words them as the completions endpoint does, where each token's place in the text counts from its beginning.
 
-    def __init__(self, texts: TokenTexts) -> None:
+    A token that ended the text is told too: who scores a text by an echo leaves out the last token, whatever it is.
+    """
+
+    def __init__(self, texts: TokenTexts, prompt: Sequence[int]) -> None:
+        """`prompt` are the tokens before those that are worded first."""
         self._texts = texts
+        self._detokenizer = texts.after(prompt)
         self._offset = 0
 
-    def prompt(self, tokens: Sequence[int], pieces: Sequence[str], scores: Sequence[TokenScore]) -> TextLogprobs:
-        """Of an echoed prompt, whose first token has no score."""
+    def prompt(self, tokens: Sequence[int], text: str, scores: Sequence[TokenScore]) -> TextLogprobs:
+        """Of an echoed prompt, with its text, whose first token has no score."""
         first = TextLogprobs(
             tokens=[self._texts.spelled(tokens[0])], token_logprobs=[None], top_logprobs=[None], text_offset=[0]
         )
-        self._offset = len(pieces[0])
-        return joined([first, self.output(list(zip(scores, pieces[1:], strict=True)))])
+        self._pass(tokens[0], text)
+        logprobs = joined([first, self.output(scores, text)])
+        self._offset = len(text)
+        return logprobs
 
-    def output(self, scored: Sequence[tuple[TokenScore, str]]) -> TextLogprobs:
+    def output(self, scores: Sequence[TokenScore], echoed: str = "") -> TextLogprobs:
         """Of tokens that follow those worded before."""
         logprobs = TextLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-        for score, piece in scored:
+        for score in scores:
             logprobs.tokens.append(self._texts.spelled(score.token))
             logprobs.token_logprobs.append(score.logprob)
             logprobs.top_logprobs.append(self._top(score))
             logprobs.text_offset.append(self._offset)
-            self._offset += len(piece)
+            self._pass(score.token, echoed)
         return logprobs
+
+    def _pass(self, token: int, echoed: str) -> None:
+        """Go on to where the next token begins. A text that is echoed may have spelled special tokens."""
+        piece = self._detokenizer.push(token)
+        if not piece and echoed.startswith(spelled := self._texts.spelled(token), self._offset):
+            piece = spelled
+        self._offset += len(piece)
 
     def _top(self, score: TokenScore) -> dict[str, float]:
         """The likeliest tokens, and the chosen one whether it is among them or not."""

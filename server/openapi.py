@@ -125,11 +125,21 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
 
 def _event_schema(kind: type[BaseModel]) -> dict[str, Any]:
     """Of an event whose data is JSON, in the form that OpenAPI 3.2 gives it."""
+    name = f"{kind.__name__}Event"
     chunk, error = _schema(kind), _schema(ErrorReply)
     definitions = chunk.pop(_DEFINITIONS) | error.pop(_DEFINITIONS)
     content = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": [chunk, error]}}
-    data = {"anyOf": [{"const": "[DONE]"}, content], "description": "A chunk as JSON, an error likewise, or [DONE]."}
-    return {"type": "object", "required": ["data"], "properties": {"data": data}, _DEFINITIONS: definitions}
+    data = {
+        "anyOf": [{"const": "[DONE]"}, content],
+        "description": f"A {kind.__name__} or an ErrorReply as JSON, or [DONE].",
+    }
+    event = {
+        "description": "A server-sent event.",
+        "type": "object",
+        "required": ["data"],
+        "properties": {"data": data},
+    }
+    return {"$ref": _COMPONENTS.format(model=name), _DEFINITIONS: definitions | {name: event}}
 
 
 def _gather_components(document: dict[str, Any]) -> None:

@@ -102,4 +102,7 @@ def _check_fits(model: ServedModel, text: str, field: str) -> None:
 
 
 async def _encode(num_chars: int, encode: Callable[[], Encoded]) -> Encoded:
-    return await asyncio.to_thread(encode) if num_chars > _LONG_CHARS else encode()
+    if num_chars > _LONG_CHARS:
+        return await asyncio.to_thread(encode)
+    await asyncio.sleep(0)  # others have their turn between many short ones
+    return encode()

@@ -70,8 +70,9 @@ class ReplyWriter:
     model: ServedModel
 
     def whole(self, texts: Texts) -> Reply:
-        writers = [self.format.writer(index) for index in range(len(texts.told))]
-        choices = [writer.whole(text.updates) for writer, text in zip(writers, texts.told, strict=True)]
+        told = texts.told
+        writers = [self.format.writer(index) for index in range(len(told))]
+        choices = [writer.whole(text.updates) for writer, text in zip(writers, told, strict=True)]
         tokens = usage(texts, sum(writer.num_reasoning_tokens for writer in writers))
         return self._reply(self.format.whole_object, choices, usage=tokens, metrics=metrics(texts))
 
@@ -106,7 +107,11 @@ async def whole_reply(
     """The reply in one piece. Raises the engine's error if a request failed, ClientDisconnect if the client goes."""
     with stream:
         texts = await _while_connected(request, _collect(stream, plan))
-    return fastapi.Response(writer.whole(texts).json_bytes(), media_type="application/json")
+    if plan.requests[0].num_logprobs is None:
+        body = writer.whole(texts).json_bytes()
+    else:  # which may be many, and take seconds to word
+        body = await asyncio.to_thread(lambda: writer.whole(texts).json_bytes())
+    return fastapi.Response(body, media_type="application/json")
 
 
 async def streamed_reply(
@@ -154,7 +159,7 @@ async def _while_connected(request: fastapi.Request, work: Coroutine[Any, Any, R
 
 async def _collect(stream: RequestStream, plan: ReplyPlan) -> Texts:
     """All that comes. Raises the engine's error as soon as a request fails."""
-    texts = Texts(plan)
+    texts = Texts(plan, keeps_updates=True)
     async for update in stream:
         if update.completion is not None and update.completion.error is not None:
             raise update.completion.error
@@ -172,7 +177,7 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     """Chunks as updates come. The last that has a choice tells the metrics, unless one with the usage follows it."""
     extras = {"usage": None} if include_usage else {}
-    texts = Texts(plan)
+    texts = Texts(plan, keeps_updates=False)
     writers = [writer.format.writer(index) for index in range(len(plan.requests))]
     around_text = [writer.around_text(index, **extras) for index in range(len(writers))]
     async for update in stream:

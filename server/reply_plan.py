@@ -18,25 +18,16 @@ class ReplyPlan:
     num_candidates: int = 1
     num_choices: int = 1
 
-    def prompt_of(self, choice: int) -> Request:
-        """A request for the prompt that a choice, counted over all prompts, belongs to."""
-        return self.requests[choice // self.num_choices * self.num_candidates]
 
-
-@dataclass(frozen=True)
+@dataclass
 class Text:
-    """All that came of one request."""
+    """What has come of one request: its end, its tokens where a prediction is compared with them, and its updates where
+    they are worded all together."""
 
     request: Request
+    completion: Completion | None = None
+    tokens: list[int] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
-
-    @property
-    def tokens(self) -> list[int]:
-        return [token for update in self.updates for token in update.token_ids]
-
-    @property
-    def completion(self) -> Completion | None:
-        return self.updates[-1].completion if self.updates else None
 
     @property
     def mean_logprob(self) -> float:
@@ -46,16 +37,22 @@ class Text:
 
 
 class Texts:
-    """What has come of the requests of a plan."""
+    """What has come of the requests of a plan. A stream's updates are not kept: a long text has many."""
 
-    def __init__(self, plan: ReplyPlan) -> None:
+    def __init__(self, plan: ReplyPlan, *, keeps_updates: bool) -> None:
         self._plan = plan
+        self._keeps_updates = keeps_updates
         self._texts = {request.id: Text(request) for request in plan.requests}
         self._indices = {request.id: index for index, request in enumerate(plan.requests)}
 
     def add(self, update: Update) -> int:
         """Note the update; the index of its request."""
-        self._texts[update.request_id].updates.append(update)
+        text = self._texts[update.request_id]
+        text.completion = update.completion
+        if text.request.prediction:
+            text.tokens += update.token_ids
+        if self._keeps_updates:
+            text.updates.append(update)
         return self._indices[update.request_id]
 
     @property

@@ -1,13 +1,17 @@
 """From the fields of a body to what its output is to keep to. Knows the fields; compiles nothing."""
 
+import json
+
 from mtplx.engine.grammar.spec import GrammarSpec
+from mtplx.server.closed_schemas import closed
 from mtplx.server.schemas.formats import FormattedBody, StructuredOutputs
 
 _EMPTY_SCHEMA = "{}"
 
 
 def grammar_spec(body: FormattedBody) -> GrammarSpec | None:
-    """None where any text will do. An empty schema, or none where one belongs, means any JSON object."""
+    """None where any text will do. An empty schema, or none where one belongs, means any JSON object; one that lists
+    properties means these."""
     if body.response_format is not None and body.response_format.type != "text":
         schema = body.response_format.json_schema
         return _json(None if schema is None else schema.schema_text, "response_format")
@@ -35,6 +39,6 @@ def _structured(outputs: StructuredOutputs) -> GrammarSpec:
 
 
 def _json(schema: str | None, field: str) -> GrammarSpec:
-    if schema in (None, _EMPTY_SCHEMA):
+    if schema is None or schema == _EMPTY_SCHEMA:
         return GrammarSpec("json_object", field=field)
-    return GrammarSpec("json_schema", schema, field)
+    return GrammarSpec("json_schema", json.dumps(closed(json.loads(schema))), field)

@@ -6,30 +6,19 @@ Knows OpenAI's words for it, and the updates of one request. Knows no stream.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtplx.engine.text.detokenizer import Detokenizer
-from mtplx.engine.text.tokenizer import Tokenizer
 from mtplx.engine.types import TokenScore, Update
-from mtplx.server.logprobs import TextLogprobsWriter, joined, told
+from mtplx.server.logprobs import TextLogprobsWriter, joined
 from mtplx.server.replies import ChoiceWriter
 from mtplx.server.schemas.replies import Choice, TextChoice, TextLogprobs
 from mtplx.server.token_texts import TokenTexts
 
 
 @dataclass(frozen=True)
-class Echo:
-    """A prompt that comes before its texts: its text, and its tokens with the text that each made certain."""
+class Prompt:
+    """What a text goes on from: its tokens, and its text if that is to be echoed."""
 
-    text: str
     tokens: Sequence[int]
-    pieces: Sequence[str]
-
-    @classmethod
-    def of(cls, prompt: str | None, tokens: Sequence[int], tokenizer: Tokenizer) -> "Echo":
-        """The echo of a prompt, given as text or else as tokens alone."""
-        detokenizer = Detokenizer(tokenizer.decode)
-        pieces = [detokenizer.push(token) for token in tokens]
-        pieces[-1] += detokenizer.flush()
-        return cls("".join(pieces) if prompt is None else prompt, tokens, pieces)
+    echo: str | None = None
 
 
 class TextFormat:
@@ -39,15 +28,14 @@ class TextFormat:
     whole_object = "text_completion"
     chunk_object = "text_completion"
 
-    def __init__(self, echoes: Sequence[Echo] = (), texts: TokenTexts | None = None, num_choices: int = 1) -> None:
-        """`echoes` are the prompts, if they are to be told, each before its `num_choices` choices; with `texts` log
-        probabilities are told."""
-        self._echoes = echoes
-        self._texts = texts
+    def __init__(self, prompts: Sequence[Prompt], num_choices: int = 1, texts: TokenTexts | None = None) -> None:
+        """Each of the `prompts` has `num_choices` choices; with `texts` log probabilities are told."""
+        self._prompts = prompts
         self._num_choices = num_choices
+        self._texts = texts
 
     def writer(self, index: int) -> ChoiceWriter:
-        return TextWriter(index, self._echoes[index // self._num_choices] if self._echoes else None, self._texts)
+        return TextWriter(index, self._prompts[index // self._num_choices], self._texts)
 
     def text_chunk(self, index: int, text: str) -> Choice:
         return TextChoice(index=index, text=text, finish_reason=None)
@@ -58,11 +46,13 @@ class TextWriter:
 
     num_reasoning_tokens = 0
 
-    def __init__(self, index: int, echo: Echo | None, texts: TokenTexts | None) -> None:
+    def __init__(self, index: int, prompt: Prompt, texts: TokenTexts | None) -> None:
+        before = prompt.tokens if prompt.echo is None else ()
         self._index = index
-        self._echo = echo
+        self._prompt = prompt
+        self._echo = prompt.echo  # until it is told
         self._prompt_scores: list[TokenScore] = []
-        self._logprobs = None if texts is None else TextLogprobsWriter(texts)
+        self._logprobs = None if texts is None else TextLogprobsWriter(texts, before)
 
     def whole(self, updates: Sequence[Update]) -> TextChoice:
         parts = [part for update in updates for part in self._parts(update)]
@@ -95,12 +85,14 @@ class TextWriter:
         self._prompt_scores += update.prompt_scores
         if self._echo is not None and (update.token_ids or update.completion is not None):
             echo, self._echo = self._echo, None
-            parts.append((echo.text, self._echo_logprobs(echo)))
+            parts.append((echo, self._echo_logprobs(echo)))
         if self._logprobs is not None and update.scores:
-            parts.append((update.text, self._logprobs.output(told(update))))
+            parts.append((update.text, self._logprobs.output(update.scores)))
         elif update.text:
             parts.append((update.text, None))
         return parts
 
-    def _echo_logprobs(self, echo: Echo) -> TextLogprobs | None:
-        return None if self._logprobs is None else self._logprobs.prompt(echo.tokens, echo.pieces, self._prompt_scores)
+    def _echo_logprobs(self, echo: str) -> TextLogprobs | None:
+        if self._logprobs is None:
+            return None
+        return self._logprobs.prompt(self._prompt.tokens, echo, self._prompt_scores)

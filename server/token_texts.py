@@ -1,7 +1,9 @@
 """Single tokens as text, as log probabilities name them. Knows a tokenizer; knows no reply."""
 
+from collections.abc import Sequence
 from functools import cached_property
 
+from mtplx.engine.text.detokenizer import PROMPT_TAIL, Detokenizer
 from mtplx.engine.text.tokenizer import Tokenizer
 from mtplx.server.schemas.replies import TokenLogprob
 
@@ -24,7 +26,11 @@ class TokenTexts:
         try:
             return spelled.decode() or self._special(token)
         except UnicodeDecodeError:
-            return "bytes:" + "".join(f"\\\\x{byte:02x}" for byte in spelled)
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in spelled)
+
+    def after(self, prompt: Sequence[int]) -> Detokenizer:
+        """What turns the tokens that follow into text."""
+        return Detokenizer(self._tokenizer.decode, prompt[-PROMPT_TAIL:])
 
     def _special(self, token: int) -> str:
         return self._vocabulary.get(token, "")

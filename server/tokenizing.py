@@ -1,4 +1,4 @@
-"""POST /tokenize and POST /detokenize: from texts and chats to token ids, and back.
+"""POST /tokenize and POST /detokenize: from texts and chats to token ids, and back; GET /tokenizer_info.
 
 What takes long is done on a thread, from the text to the reply's bytes.
 """
@@ -17,7 +17,7 @@ from mtplx.server.bridge import ServedModel
 from mtplx.server.dependencies import Engine
 from mtplx.server.parsing import read_body
 from mtplx.server.schemas.examples import DETOKENIZING, TOKENIZING
-from mtplx.server.schemas.tokenizing import DetokenizeBody, DetokenizeReply, TokenizeBody, TokenizeReply
+from mtplx.server.schemas.tokenizing import DetokenizeBody, DetokenizeReply, TokenizeBody, TokenizeReply, TokenizerInfo
 
 _ERRORS = openapi.errors(400, 401, 404, 413, 415, 500, 503)
 
@@ -66,6 +66,13 @@ async def detokenize(request: fastapi.Request, engine: Engine) -> fastapi.Respon
         return DetokenizeReply(prompt=text_of(body.tokens, model.loaded.tokenizer)).model_dump_json().encode()
 
     return fastapi.Response(await asyncio.to_thread(reply), media_type="application/json")
+
+
+@router.get("/tokenizer_info", responses=openapi.replies(TokenizerInfo) | openapi.errors(401, 500, 503))
+async def tokenizer_info(engine: Engine) -> dict[str, str | None]:
+    """The special tokens that clients need to know when they tokenize by this server."""
+    texts = engine.require_model().loaded.tokenizer.special_texts
+    return {name: texts.get(name) for name in TokenizerInfo.model_fields}
 
 
 def text_of(tokens: Sequence[int], tokenizer: Tokenizer) -> str:

@@ -76,6 +76,7 @@ class ByteTokenizer:
     """One token a byte, and one that ends the text."""
 
     eos_token_ids = frozenset({EOS})
+    special_texts: Mapping[str, str] = {"eos_token": "<end>"}
     chat_abilities = infer_abilities(None, (), ())
 
     def vocabulary(self) -> dict[int, str]:

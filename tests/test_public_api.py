@@ -36,6 +36,10 @@ def test_drafting_imports_without_model_code_and_without_the_server(statement: s
     assert not modules_loaded_by(statement) & {*MODEL_CODE, *SERVER}
 
 
+def test_the_server_can_answer_before_mlx_is_loaded() -> None:
+    assert not modules_loaded_by("import mtplx.server.app") & {"mlx", *MODEL_CODE}
+
+
 def test_importing_the_package_loads_nothing_of_the_engine() -> None:
     assert {name for name in modules_loaded_by("import mtplx") if name.startswith("mtplx")} == {"mtplx"}
 

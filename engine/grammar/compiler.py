@@ -1,16 +1,21 @@
 """From what a request asks its output to keep to, to a Grammar over a model's tokens.
 
-Knows llguidance's notations and how much of a grammar is too much. What it makes of hostile ones is bounded: they are
-refused here, or end their own request when the text gets to where they are too complex.
+Knows llguidance's notations and how much of a grammar is too much: hostile ones are refused here, or end their own
+request when the text gets to where they are too complex.
 """
 
+import json
 import threading
+from functools import cached_property
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
+from llguidance import LLMatcher, LLTokenizer, grammar_from
 
 from mtplx.engine.errors import InvalidRequestError
+from mtplx.engine.grammar.checking import Checker
+from mtplx.engine.grammar.matchers import new_matcher
 from mtplx.engine.grammar.matching import MatchedGrammar, Rules
-from mtplx.engine.grammar.spec import GrammarSpec
+from mtplx.engine.grammar.spec import JSON_WHITESPACE, GrammarSpec
+from mtplx.engine.grammar.tokens import token_table, usual_cut
 from mtplx.engine.grammar.vocabulary import grammar_vocabulary
 from mtplx.engine.text.tokenizer import Tokenizer
 
@@ -18,7 +23,6 @@ MAX_CHARACTERS = 200_000
 MAX_CHOICES = 10_000
 
 _LONGEST_REASON = 400  # characters: reasons repeat what they are about
-_WHITESPACE = r"[ \t\n\r]{1,40}"  # between JSON's parts: a model that is fond of it would never come to an end
 _REMEDIES = {
     "json_object": "",
     "json_schema": "leave out or rewrite what is not supported",
@@ -30,15 +34,14 @@ _REMEDIES = {
 
 
 class GrammarCompiler:
-    """Compiles for one model. Any thread may do so; it may take up to seconds, mostly milliseconds."""
+    """Compiles for one model. Any thread may do so; it mostly takes milliseconds, and a few seconds at most."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
-        """`vocab_size` is that of the model's logits."""
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, *, timeout_s: float = 3.0) -> None:
+        """`vocab_size` is that of the model's logits; a grammar that takes longer than `timeout_s` is refused."""
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
-        self._vocabulary: LLTokenizer | None = None
+        self._timeout_s = timeout_s
         self._lock = threading.Lock()
-        self._limits = LLParserLimits(max_lexer_states=20_000, verbose_errors=False)
 
     def compile(self, spec: GrammarSpec) -> MatchedGrammar:
         """The grammar at the start of a text. Raises InvalidRequestError, which says what is wrong with the spec."""
@@ -47,19 +50,17 @@ class GrammarCompiler:
             source = _source(spec)
         except (ValueError, RecursionError) as error:
             raise _invalid(spec, str(error)) from error
-        vocabulary = self._known_vocabulary()
-        matcher = LLMatcher(vocabulary, source, log_level=0, limits=self._limits)
-        if matcher.is_error():
-            raise _invalid(spec, matcher.get_error())
-        grammar = MatchedGrammar(Rules(matcher, self._vocab_size, tuple(vocabulary.eos_tokens), spec.field))
-        grammar.allowed()  # raises if nothing can be written
-        return grammar
-
-    def _known_vocabulary(self) -> LLTokenizer:
         with self._lock:
-            if self._vocabulary is None:
-                self._vocabulary = grammar_vocabulary(self._tokenizer, self._vocab_size)
-            return self._vocabulary
+            vocabulary, checker = self._vocabulary
+        if complaint := checker.complaint(source):
+            raise _invalid(spec, complaint)
+        matcher = new_matcher(vocabulary, source)
+        return MatchedGrammar(Rules(matcher, self._vocab_size, tuple(vocabulary.eos_tokens), spec.field))
+
+    @cached_property
+    def _vocabulary(self) -> tuple[LLTokenizer, Checker]:
+        table = token_table(self._tokenizer, self._vocab_size)
+        return grammar_vocabulary(table, usual_cut(self._tokenizer, table)), Checker(table, self._timeout_s)
 
 
 def _source(spec: GrammarSpec) -> str:
@@ -78,7 +79,10 @@ def _source(spec: GrammarSpec) -> str:
 
 
 def _json_source(schema: str) -> str:
-    return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_pattern": _WHITESPACE})
+    fields = json.loads(schema)
+    if isinstance(fields, dict) and "x-guidance" in fields:  # llguidance's own options, white space among them
+        return LLMatcher.grammar_from_json_schema(schema)
+    return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_pattern": JSON_WHITESPACE})
 
 
 def _literal(text: str) -> str:

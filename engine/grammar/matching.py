@@ -60,35 +60,46 @@ class _Cursor:
 
 
 class MatchedGrammar:
-    """A Grammar. Every text that begins where it does gets a matcher of its own."""
+    """A Grammar. Every text that begins where it does gets a matcher of its own.
 
-    def __init__(self, rules: Rules, cursor: _Cursor | None = None, text: _Text | None = None) -> None:
+    Where only one text can follow, only the usual tokens for it are allowed: those that are forced.
+    """
+
+    def __init__(
+        self, rules: Rules, cursor: _Cursor | None = None, text: _Text | None = None, *, is_over: bool = False
+    ) -> None:
         self._rules = rules
         self._cursor = cursor
         self._text = text
+        self._is_over = is_over
 
     def allowed(self) -> npt.NDArray[np.bool_]:
         """As `Grammar.allowed`. Raises InvalidRequestError where the grammar takes too much to follow."""
         return self._allowed
 
     def forced(self) -> tuple[int, ...]:
-        matcher = self._matcher()
-        if not matcher.is_stopped():
-            return tuple(matcher.compute_ff_tokens())
-        eos = self._rules.eos_token_ids
-        return eos if len(eos) == 1 else ()
+        if self._is_over or self._matcher().is_stopped():
+            eos = self._rules.eos_token_ids
+            return eos if len(eos) == 1 else ()
+        return tuple(self._matcher().compute_ff_tokens())
 
     def after(self, token: int) -> "MatchedGrammar":
-        length = 1 if self._text is None else self._text.length + 1
         cursor = self._cursor or _Cursor(self._rules.start.deep_copy())
+        if self._is_over or token in self._rules.eos_token_ids:  # which a matcher could not be moved back from
+            return MatchedGrammar(self._rules, cursor, self._text, is_over=True)
+        length = 1 if self._text is None else self._text.length + 1
         return MatchedGrammar(self._rules, cursor, _Text(token, self._text, length))
 
     @cached_property
     def _allowed(self) -> npt.NDArray[np.bool_]:
-        matcher = self._matcher()
-        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-        self._check(matcher)
-        allowed = np.unpackbits(bits, count=self._rules.vocab_size, bitorder="little").view(np.bool_)
+        if self._is_over:
+            allowed = np.zeros(self._rules.vocab_size, dtype=np.bool_)
+            allowed[list(self._rules.eos_token_ids)] = True
+        else:
+            matcher = self._matcher()
+            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            self._check(matcher)
+            allowed = np.unpackbits(bits, count=self._rules.vocab_size, bitorder="little").view(np.bool_)
         allowed.setflags(write=False)
         return allowed
 

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+# Between JSON's parts, as a regular expression. A model that is fond of it would never come to an end.
+JSON_WHITESPACE = r"[ \t\n\r]{1,40}"
+
 GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "grammar", "tool_calls"]
 
 

@@ -1,42 +1,57 @@
-"""A tokenizer as the llguidance library needs it: the bytes of every token, and how a text is usually cut."""
+"""A model's tokens as the llguidance library needs them. Knows no tokenizer, for it is loaded without any."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llguidance import LLTokenizer, TokenizerWrapper
 
-from mtplx.engine.text.tokenizer import Tokenizer
 
-_LINE_BREAK = "\n"
+@dataclass(frozen=True)
+class TokenTable:
+    """The tokens that a model can give, by id: their bytes, or the names of the `special` ones.
+
+    Those that stand for nothing have no bytes, and are never allowed.
+    """
+
+    tokens: list[bytes]
+    special: list[int]
+    eos: list[int]
 
 
-def grammar_vocabulary(tokenizer: Tokenizer, vocab_size: int) -> LLTokenizer:
-    """The tokens that a model of `vocab_size` can give. Filling stands for no text, so that it is never allowed."""
-    eos = sorted(token for token in tokenizer.eos_token_ids if token < vocab_size)
-    return LLTokenizer(TokenizerWrapper(_Tokens(tokenizer, vocab_size, eos[0])), eos_token=eos)
+def grammar_vocabulary(table: TokenTable, cut: Callable[[str], Sequence[int]]) -> LLTokenizer:
+    """The table for llguidance; `cut` gives the usual tokens of a text in the middle of a longer one."""
+    return LLTokenizer(TokenizerWrapper(_Tokens(table, cut)), eos_token=table.eos)
+
+
+def longest_first(table: TokenTable) -> Callable[[str], Sequence[int]]:
+    """A way to cut texts that needs no tokenizer: the longest token that fits, and so on."""
+    special = set(table.special)
+    ids = {spelled: token for token, spelled in enumerate(table.tokens) if token not in special and spelled}
+    most = max(map(len, ids))
+
+    def cut(text: str) -> Sequence[int]:
+        rest, tokens = text.encode(), []
+        while rest:
+            fitting = (rest[:length] for length in range(most, 0, -1) if rest[:length] in ids)
+            spelled = next(fitting, None)
+            if spelled is None:  # a byte that no token stands for
+                break
+            tokens.append(ids[spelled])
+            rest = rest[len(spelled) :]
+        return tokens
+
+    return cut
 
 
 class _Tokens:
     """What TokenizerWrapper asks for, by the names it asks for it."""
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_id: int) -> None:
-        known = {token: text for token, text in tokenizer.vocabulary().items() if token < vocab_size}
-        self._tokenizer = tokenizer
-        self.eos_token_id = eos_token_id
+    def __init__(self, table: TokenTable, cut: Callable[[str], Sequence[int]]) -> None:
+        self.tokens = table.tokens
+        self.special_token_ids = table.special
+        self.eos_token_id = table.eos[0]
         self.bos_token_id = None
-        self.tokens = [tokenizer.bytes_of(token) if token in known else b"" for token in range(vocab_size)]
-        self.special_token_ids = [token for token in known if not self.tokens[token]]
-        for token in self.special_token_ids:
-            self.tokens[token] = known[token].encode()
+        self._cut = cut
 
-    def __call__(self, text: str) -> Sequence[int]:
-        """The tokens that spell `text` in the middle of a longer one, where no space is put in front."""
-        tokens = self._tokenizer.encode(text, add_special_tokens=False)
-        if self._spelled(tokens) == text.encode():
-            return tokens
-        tokens = self._tokenizer.encode(_LINE_BREAK + text, add_special_tokens=False)
-        while tokens and self._spelled(tokens) != text.encode():
-            tokens = tokens[1:]
-        return tokens
-
-    def _spelled(self, tokens: Sequence[int]) -> bytes:
-        return b"".join(map(self._tokenizer.bytes_of, tokens))
+    def __call__(self, text: bytes) -> Sequence[int]:
+        return self._cut(text.decode())

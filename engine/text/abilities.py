@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-from mlx_lm.tokenizer_utils import _infer_structural_markers, _infer_thinking, _infer_tool_parser
-
 Tool: TypeAlias = Mapping[str, Any]  # as OpenAI has it: {"type": "function", "function": {"name": …, …}}
 
 _JSON = "json_tools"
@@ -87,6 +85,9 @@ def infer_abilities(
 
     `family` is that of the tool calls, if the model's own files name it.
     """
+    # Here, for it takes a second or more, and the server is to answer before.
+    from mlx_lm.tokenizer_utils import _infer_structural_markers, _infer_thinking, _infer_tool_parser
+
     described = SimpleNamespace(
         chat_template=template, get_vocab=lambda: dict.fromkeys(vocabulary, 0), encode=lambda *_, **__: ()
     )

@@ -9,6 +9,7 @@ REPLACEMENT = "\ufffd"
 # An unfinished UTF-8 character has at most three bytes, and a decoder shows each of them as one U+FFFD at most.
 MAX_UNFINISHED = 3
 MAX_PENDING = 8
+PROMPT_TAIL = 8  # tokens of a prompt: enough for a character or a word that goes on in the output
 NUM_RECENT = 4
 
 

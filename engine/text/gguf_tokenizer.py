@@ -29,6 +29,7 @@ class GgufTokenizer:
         self._eos_token_ids = vocabulary.eos_token_ids
         self._filling = {index for index, kind in enumerate(vocabulary.types) if kind == TokenType.UNUSED}
         self._encoder = _encoder(vocabulary)
+        self.special_texts: Mapping[str, str] = vocabulary.special_texts
         template = vocabulary.chat_template and ChatTemplate(vocabulary.chat_template, vocabulary.special_texts)
         self._render = template.render if template else None
         self.chat_abilities = infer_abilities(

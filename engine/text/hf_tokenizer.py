@@ -45,6 +45,10 @@ class HfTokenizer:
     def eos_token_ids(self) -> frozenset[int]:
         return frozenset(self._wrapped.eos_token_ids)
 
+    @property
+    def special_texts(self) -> dict[str, str]:
+        return cast(dict[str, str], self._wrapped.special_tokens_map)
+
     def vocabulary(self) -> dict[int, str]:
         return {index: text for text, index in self._wrapped.get_vocab().items()}
 

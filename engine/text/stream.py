@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from mtplx.engine.text.detokenizer import Detokenizer
+from mtplx.engine.text.detokenizer import PROMPT_TAIL, Detokenizer
 from mtplx.engine.text.stops import StopMatcher
-
-_NUM_CONTEXT_TOKENS = 8  # of the prompt: enough for a character or a word that goes on in the output
 
 
 class TextStream:
     """Detokenizes after `prompt` and looks for stop strings across the borders of tokens."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int], stops: Sequence[str]) -> None:
-        self._detokenizer = Detokenizer(decode, prompt[-_NUM_CONTEXT_TOKENS:])
+        self._detokenizer = Detokenizer(decode, prompt[-PROMPT_TAIL:])
         self._matcher = StopMatcher(stops)
 
     def push(self, token: int, *, may_stop: bool = True) -> tuple[str, str | None]:

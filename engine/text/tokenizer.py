@@ -18,6 +18,11 @@ class Tokenizer(Protocol):
         """Tokens that end a turn or a text."""
         ...
 
+    @property
+    def special_texts(self) -> Mapping[str, str]:
+        """The spellings of special tokens by what chat templates call them: "bos_token", "eos_token" and the like."""
+        ...
+
     def vocabulary(self) -> Mapping[int, str]:
         """The tokens by id, spelled as model files spell them, special ones included. Filling is left out: ids that
         stand for no text."""

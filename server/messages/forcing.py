@@ -1,4 +1,5 @@
-"""A grammar of outputs that are calls of tools and nothing else, for requests that leave the model no choice.
+"""A grammar of outputs that are calls of tools, for requests that leave the model no choice, or none but an answer in a
+format.
 
 Knows how calls are spelled where they are JSON. Calls in other styles cannot be forced.
 """
@@ -8,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtplx.engine.errors import InvalidRequestError
-from mtplx.engine.grammar.spec import GrammarSpec
+from mtplx.engine.grammar.spec import JSON_WHITESPACE, GrammarSpec
 from mtplx.engine.text.abilities import ChatAbilities, ThinkingMarkers, ToolStyle
+from mtplx.server.closed_schemas import closed
 from mtplx.server.schemas.tool_choice import ToolUse
 
 MOST_FORCED_CALLS = 16  # a model that is forced to call may know no end
@@ -17,32 +19,36 @@ MOST_FORCED_CALLS = 16  # a model that is forced to call may know no end
 # JSON as Python spells it, and so do the chat templates in which models have seen calls.
 _SPELLING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
-# Keywords that may bring in properties from elsewhere.
-_COMBINING = {"allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas", "patternProperties"}
 
-
-def forced_calls(abilities: ChatAbilities, use: ToolUse, *, is_thinking: bool) -> GrammarSpec | None:
-    """The grammar that makes the output one or more calls, with arguments by the tool's schema; None if none is forced.
+def forced_calls(
+    abilities: ChatAbilities, use: ToolUse, *, is_thinking: bool, answer: GrammarSpec | None = None
+) -> GrammarSpec | None:
+    """The grammar that makes the output one or more calls, with arguments by the tool's schema, or, where none must be,
+    the JSON of `answer`; None where that leaves the model free.
 
     A model that thinks may do so before. `is_thinking` says that the prompt has opened its thoughts already.
     Raises InvalidRequestError if the model writes calls in a style that cannot be forced.
     """
-    if not use.must_call:
+    if not use.must_call and (answer is None or not use.offered):
         return None
     if not abilities.tools.is_json:
         raise InvalidRequestError(
             f"this model writes calls of tools in the style {abilities.tools.name}, which cannot be forced; use the "
-            'tool_choice "auto"',
+            'tool_choice "auto" without a format, or "none" with one',
             field="tool_choice",
         )
     most = MOST_FORCED_CALLS if use.most_calls is None else use.most_calls
     further = f' ("\\n" call){{0,{most - 1}}}' if most > 1 else ""
     calls = [_call(tool["function"], abilities.tools) for tool in use.offered]
     rules = [f"call_{index}: {call}" for index, call in enumerate(calls)]
+    answers = [] if use.must_call or answer is None else [f"answer: %json {_answer_schema(answer)}"]
+    choices = "calls | answer" if answers else "calls"
     lines = [
-        f"start: {_thoughts_if_any(abilities.thinking, is_thinking=is_thinking)}call{further}",
+        f"start: {_thoughts_if_any(abilities.thinking, is_thinking=is_thinking)}({choices})",
+        f"calls: call{further}",
         f"call: {' | '.join(f'call_{index}' for index in range(len(calls)))}",
         *rules,
+        *answers,
         *_thinking_rules(abilities.thinking),
     ]
     return GrammarSpec("tool_calls", "\n".join(lines), field="tools")
@@ -50,14 +56,18 @@ def forced_calls(abilities: ChatAbilities, use: ToolUse, *, is_thinking: bool) -
 
 def _call(function: Mapping[str, Any], style: ToolStyle) -> str:
     head = f'{style.start}\n{{"name": {json.dumps(function["name"])}, "arguments": '
-    schema = json.dumps({**_closed(function["parameters"]), "x-guidance": _SPELLING}, ensure_ascii=False)
+    schema = json.dumps({**closed(function["parameters"]), "x-guidance": _SPELLING}, ensure_ascii=False)
     return f"{_literal(head)} %json {schema} {_literal('}' + chr(10) + style.end)}"
 
 
-def _closed(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema that lists its properties means these, unless it says otherwise: nobody wants arguments made up."""
-    lists_them_all = "properties" in parameters and not parameters.keys() & _COMBINING
-    return {"additionalProperties": False, **parameters} if lists_them_all else parameters
+def _answer_schema(answer: GrammarSpec) -> str:
+    if answer.kind not in ("json_object", "json_schema"):
+        raise InvalidRequestError(
+            'only JSON can be kept to by an output that may call tools; let tool_choice be "none" or "required"',
+            field=answer.field,
+        )
+    schema = json.loads(str(answer.value)) if answer.value else {"type": "object"}
+    return json.dumps({**schema, "x-guidance": {"whitespace_pattern": JSON_WHITESPACE}}, ensure_ascii=False)
 
 
 def _thoughts_if_any(thinking: ThinkingMarkers | None, *, is_thinking: bool) -> str:

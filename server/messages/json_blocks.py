@@ -114,6 +114,6 @@ class JsonBlock:
 
     def _give_back(self, *, end: str) -> list[Piece]:
         text = self._before_calls + self._no_call.collected() + self._unread
-        if self._has_calls:
-            return [NoCall(text)] if text.strip(_LEFT_OVER) else []
+        if self._has_calls:  # what is left may be half of the end marker
+            return [] if self._end.startswith(text) else [NoCall(text)]
         return [NoCall(text + end)]

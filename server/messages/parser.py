@@ -34,11 +34,16 @@ class MessageParser:
         self._abilities = abilities
         self._tools = tools
         self._most_calls = most_calls
-        self._may_think = abilities.thinking is not None  # thoughts come before all else
+        self._may_think = True  # thoughts come before all else
         self._run = Run(follows_marker=is_thinking)
         self._held = ""  # may be the beginning of a marker
         self._block: Block | None = None
         self._leaves_out = False
+
+    @property
+    def may_think(self) -> bool:
+        """Whether thoughts may go on, or are still to come."""
+        return self._may_think and self._abilities.thinking is not None
 
     def push(self, text: str) -> list[Part]:
         parts: list[Part] = []
@@ -61,13 +66,12 @@ class MessageParser:
         markers = self._markers()
         cut = cut_at_marker(self._held + text, markers)
         self._held = "" if cut.marker else cut.after
-        self._say(cut.before, parts)
-        if cut.marker:
-            self._pass(cut.marker, parts)
-            return cut.after
-        if not markers:
-            self._show(self._run.release(), parts)
-        return None
+        said = self._run.push(cut.before)
+        self._show(said if markers else said + self._run.release(), parts)
+        if cut.marker is None:
+            return None
+        self._pass(cut.marker, parts)
+        return cut.after
 
     def _markers(self) -> list[str]:
         thinking = self._abilities.thinking

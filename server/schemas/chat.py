@@ -39,7 +39,9 @@ class ChatBody(SamplingBody):
     )
     tools: Tools = Field(None, description="What the model may call.")
     tool_choice: ChosenTools = Field(None, description="Whether it may, must or must not call, and which of them.")
-    parallel_tool_calls: bool | None = Field(None, description="Whether it may call several at once; it may, if unset.")
+    parallel_tool_calls: bool | None = Field(
+        None, description="Whether it may call several at once; if unset it may, unless it must call."
+    )
     chat_template_kwargs: dict[str, Any] | None = Field(
         None, description="Variables for the model's chat template, as vLLM has it, such as enable_thinking."
     )
@@ -72,10 +74,7 @@ class ChatBody(SamplingBody):
 
     @model_validator(mode="after")
     def _uses_tools_that_are_there(self) -> Self:
-        use = self.tool_use  # raises if it does not
-        if use.offered and not use.must_call and self.format_fields:
-            message = 'cannot be kept to by an output that may call tools; let tool_choice be "none" or "required"'
-            raise invalid(message, "unsupported_value", at=f".{self.format_fields[0]}")
+        tool_use(self.tools or [], self.tool_choice, self.parallel_tool_calls)  # raises if it does not
         return self
 
     @model_validator(mode="after")

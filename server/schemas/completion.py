@@ -76,6 +76,10 @@ class CompletionBody(SamplingBody):
         return self
 
     @property
+    def num_prompts(self) -> int:
+        return len(self.prompt)
+
+    @property
     def num_candidates(self) -> int:
         return self.best_of or self.num_choices
 

@@ -40,7 +40,7 @@ class JsonSchema(Body):
     description: str | None = Field(None, description="What it is for; the model is not told.")
     schema_text: Annotated[
         str | None, BeforeValidator(_read_schema, json_schema_input_type=dict[str, Any] | None), Field(alias="schema")
-    ] = Field(None, description="The JSON schema; any JSON will do if not given.")
+    ] = Field(None, description="The JSON schema; any JSON object will do if not given.")
     strict: bool | None = Field(None, description="Output keeps to the schema either way.")
 
 
@@ -78,7 +78,10 @@ class FormattedBody(Body):
     """The fields of a body that say what output is to keep to."""
 
     response_format: ResponseFormat | None = Field(
-        None, description="What the output is: text, a JSON object, or JSON by a schema, as OpenAI has it."
+        None,
+        description="What the output is: text, a JSON object, or JSON by a schema, as OpenAI has it. It keeps to a "
+        "schema, be it strict or not; an object that lists properties has no others unless the schema says so; "
+        "one with keywords that could not be kept to is refused.",
     )
     structured_outputs: StructuredOutputs | None = Field(
         None, description="A schema, a regular expression, choices or a grammar to keep to, as vLLM has it."

@@ -208,6 +208,10 @@ class SamplingBody(FormattedBody):
         return self.n or 1
 
     @property
+    def num_prompts(self) -> int:
+        return 1
+
+    @property
     def num_candidates(self) -> int:
         """Texts to be written for each prompt, of which the best are told."""
         return self.num_choices

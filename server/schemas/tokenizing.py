@@ -1,4 +1,4 @@
-"""What POST /tokenize and POST /detokenize take and reply, as vLLM has them."""
+"""What POST /tokenize and POST /detokenize take and reply, and GET /tokenizer_info replies, as vLLM has them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
@@ -73,3 +73,12 @@ class TokenizeReply(BaseModel):
 
 class DetokenizeReply(BaseModel):
     prompt: str = Field(description="The text.")
+
+
+class TokenizerInfo(BaseModel):
+    """How the model's files spell the special tokens that clients ask for; null where there is none."""
+
+    bos_token: str | None = Field(description="Begins a text.")
+    eos_token: str | None = Field(description="Ends a text or a turn.")
+    pad_token: str | None = Field(description="Fills a text up.")
+    unk_token: str | None = Field(description="Stands for what the vocabulary lacks.")

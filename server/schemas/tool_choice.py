@@ -129,9 +129,12 @@ def tool_use(tools: Sequence[Tool], choice: ToolChoice | None, parallel_tool_cal
         raise invalid("is allowed only with tools", at=".tool_choice")
     if choice.mode == "none" or not tools:
         return ToolUse()
+    must_call = choice.mode in ("required", "named")
+    # A model that is made to call tools knows no end, so that it calls one unless the request wants several.
+    is_one = choice.mode == "named" or parallel_tool_calls is False or (must_call and parallel_tool_calls is None)
     return ToolUse(
         offered=tuple(by_name[name].for_template() for name in dict.fromkeys(names)),
-        must_call=choice.mode in ("required", "named"),
+        must_call=must_call,
         is_named=choice.mode == "named",
-        most_calls=1 if choice.mode == "named" or parallel_tool_calls is False else None,
+        most_calls=1 if is_one else None,
     )

@@ -18,11 +18,13 @@ MODEL = "SmolLM2-135M-Instruct"
 API_KEY = "unused"
 DEADLINE_S = 120.0  # for what takes seconds, on a machine that may be busy
 
+_hub_folder = tempfile.TemporaryDirectory()  # gone when Python ends
+
 # Before any client is imported: they must ask no hub, report to nobody and keep nothing in the user's folders.
 os.environ.update(
     DO_NOT_TRACK="1",
     HF_DATASETS_OFFLINE="1",
-    HF_HOME=tempfile.mkdtemp(prefix="mtplx-clients-"),
+    HF_HOME=_hub_folder.name,
     HF_HUB_OFFLINE="1",
     LANGSMITH_TRACING="false",
     LITELLM_LOCAL_MODEL_COST_MAP="True",

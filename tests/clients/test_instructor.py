@@ -5,7 +5,7 @@ from typing import Literal
 import instructor
 import openai
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from tests.clients.conftest import API_KEY, MODEL
 
@@ -13,6 +13,8 @@ MESSAGES = [{"role": "user", "content": "Ada is 36 years old and lives in London
 
 
 class Person(BaseModel):
+    model_config = ConfigDict(extra="forbid")  # else the schema allows fields that nobody asked for
+
     name: Literal["Ada", "Grace"]
     age: int = Field(ge=0, le=99)
 

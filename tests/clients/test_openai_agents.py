@@ -1,5 +1,6 @@
 """An agent of openai-agents runs to its end over the chat endpoint, tool and all."""
 
+from collections.abc import AsyncIterator
 from typing import Literal
 
 import openai
@@ -19,16 +20,16 @@ def weather(city: Literal["Berlin", "Paris", "Rome"]) -> str:
 
 
 @pytest.fixture
-def agent(base_url: str) -> Agent:
-    client = openai.AsyncOpenAI(base_url=base_url, api_key=API_KEY, max_retries=0)
-    return Agent(
-        name="Weather",
-        instructions="Answer from what the tools tell.",
-        model=OpenAIChatCompletionsModel(MODEL, client),
-        # The first turn must call a tool; the next one is free to answer, for agents ask for that once only.
-        model_settings=ModelSettings(tool_choice="required", temperature=0, max_tokens=60),
-        tools=[weather],
-    )
+async def agent(base_url: str) -> AsyncIterator[Agent]:
+    async with openai.AsyncOpenAI(base_url=base_url, api_key=API_KEY, max_retries=0) as client:
+        yield Agent(
+            name="Weather",
+            instructions="Answer from what the tools tell.",
+            model=OpenAIChatCompletionsModel(MODEL, client),
+            # The first turn must call a tool; the next one is free to answer, for agents ask for that once only.
+            model_settings=ModelSettings(tool_choice="required", temperature=0, max_tokens=60),
+            tools=[weather],
+        )
 
 
 def outputs(items: list[object]) -> list[object]:

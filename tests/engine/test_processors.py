@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mtplx.engine.drafters.base import Drafter
+from mtplx.engine.drafters.forced import ForcedDrafter
 from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.ngram import NgramDrafter
 from mtplx.engine.errors import EngineError
@@ -124,6 +125,22 @@ def test_copied_drafts_leave_the_law(params: SamplingParams, grammar: Automaton 
     request = Request("law", PROMPT, 100, params, acceptance=rule, grammar=grammar)
     target, drafter = model(TARGET, params, grammar), model(OTHER, SamplingParams(), None)
     law = output_law(judging(request), target, drafter, DEPTH, as_one_hot=True)
+    assert largest_error(law, target) < 1e-9
+
+
+# After SAID a 0 is forced, then anything may come.
+FORCING = Automaton(VOCAB, {0: {1: 1}, 1: {3: 2}, 2: {0: 3}, 3: dict.fromkeys(range(VOCAB), 3)})
+
+
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+@with_processors
+def test_forced_drafts_leave_the_law_and_are_accepted(params: SamplingParams, rule: Acceptance) -> None:
+    request = Request("law", PROMPT, 100, params, acceptance=rule, grammar=FORCING)
+    [draft] = ForcedDrafter().propose([sequence_after_said(request)], [DEPTH])
+    assert draft == Draft((0,))
+    assert judged(sequence_after_said(request), draft).num_accepted == 1
+    target = model(TARGET, params, FORCING)
+    law = output_law(judging(request), target, lambda context: np.eye(VOCAB)[0], len(draft), as_one_hot=True)
     assert largest_error(law, target) < 1e-9
 
 

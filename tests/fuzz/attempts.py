@@ -92,20 +92,24 @@ def nearly_valid_bodies(draw: st.DrawFn, examples: Examples, model: str) -> dict
     body |= deepcopy(dict(draw(st.lists(st.sampled_from(others), max_size=3)))) if others else {}
     body["model"] = model
     for _ in range(draw(st.sampled_from([0, 1, 1, 2, 4]))):
-        *path, last = draw(st.sampled_from(list(_places(body)) or [("model",)]))
-        holder = functools.reduce(operator.getitem, path, body)
-        match draw(st.sampled_from(["replace", "replace", "replace", "add", "wrap", "delete"])):
-            case "replace":
-                holder[last] = deepcopy(draw(odd_values | any_json))
-            case "add" if isinstance(holder, dict):
-                holder[draw(st.sampled_from(["extra", "type", "name", "n", "logprobs", "\ud800"]))] = deepcopy(
-                    draw(odd_values)
-                )
-            case "delete" if isinstance(holder, dict):
-                del holder[last]
-            case _:
-                holder[last] = [holder[last]]
+        if places := list(_places(body)):
+            _spoil(draw, body, draw(st.sampled_from(places)))
     return body
+
+
+def _spoil(draw: st.DrawFn, body: dict[str, Any], place: tuple[Any, ...]) -> None:
+    *path, last = place
+    holder = functools.reduce(operator.getitem, path, body)
+    match draw(st.sampled_from(["replace", "replace", "replace", "add", "wrap", "delete"])):
+        case "replace":
+            holder[last] = deepcopy(draw(odd_values | any_json))
+        case "add" if isinstance(holder, dict):
+            name = draw(st.sampled_from(["extra", "type", "name", "n", "logprobs", "\ud800"]))
+            holder[name] = deepcopy(draw(odd_values))
+        case "delete" if isinstance(holder, dict):
+            del holder[last]
+        case _:
+            holder[last] = [holder[last]]
 
 
 def _encode(body: object) -> bytes:

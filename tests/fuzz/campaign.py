@@ -5,6 +5,7 @@ Knows hypothesis and schemathesis, which think the requests up. Knows no field.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TypeVar
 
 import hypothesis
@@ -28,6 +29,8 @@ EXAMPLES: Mapping[str, Examples] = {
     "/tokenize": TOKENIZING,
     "/detokenize": DETOKENIZING,
 }
+
+STREAMING = ("/v1/completions", "/v1/chat/completions")
 
 _MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 _CHECKS = (
@@ -57,16 +60,32 @@ class Campaign:
 
     def send_described(self, count: int) -> None:
         """Requests that the API's own description allows, and others that it just forbids. Answers are as it says."""
-        description = schemathesis.openapi.from_dict(self._client.get("/openapi.json").json())
-        operations = [operation.ok() for operation in description.get_all_operations()]
-        cases = [operation.as_strategy(generation_mode=mode) for operation in operations for mode in _MODES]
+        cases = [operation.as_strategy(generation_mode=mode) for operation in self._operations for mode in _MODES]
         with requests.Session() as session:
-            self._repeat(count, st.one_of(cases), lambda case: self._send_case(case, session))
+
+            def send(case: Case) -> int:
+                hypothesis.note(case.as_curl_command())
+                return self._send_case(case, session)
+
+            self._repeat(count, st.one_of(cases), send)
+
+    def send_examples(self) -> None:
+        """Each example in the API's own description, as it is and as a stream."""
+        with requests.Session() as session:
+            for operation in self._operations:
+                for body in EXAMPLES.get(operation.path, {}).values():
+                    for stream in ({}, {"stream": True}) if operation.path in STREAMING else ({},):
+                        case = operation.Case(body={**body, **stream}, media_type="application/json")
+                        self.statuses[self._send_case(case, session)] += 1
+
+    @cached_property
+    def _operations(self) -> list[schemathesis.APIOperation]:
+        description = schemathesis.openapi.from_dict(self._client.get("/openapi.json").json())
+        return [operation.ok() for operation in description.get_all_operations()]
 
     def _send_case(self, case: Case, session: requests.Session) -> int:
         if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
             case.body["model"] = self._model
-        hypothesis.note(case.as_curl_command())
         # Not by its own `call`, which reads only the beginning of a stream.
         parts = case.as_transport_kwargs(base_url=str(self._client.base_url).rstrip("/"))
         response = session.request(**parts, timeout=DEADLINE_S)

@@ -83,6 +83,7 @@ def test_more_texts_than_the_server_ever_takes_are_refused_not_queued(start_serv
     client = start_server(letter_engine(), max_running=2, max_waiting=1)
     assert "takes 3" in error_of(client.complete(prompt="abc", n=4), 400)["message"]
     assert error_of(client.complete(prompt=["a"] * 4), 400)["param"] == "prompt"
+    assert error_of(client.chat("Hi", n=4), 400)["param"] == "n"
     assert client.complete(prompt="abc", n=3).status_code == 200
 
 

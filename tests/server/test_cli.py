@@ -55,6 +55,15 @@ def test_a_flag_that_may_be_true_is_when_it_stands_alone(
     assert [settings.exit_on_failure for settings in served] == [expected]
 
 
+def test_a_flag_for_a_list_may_be_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = []
+    monkeypatch.setattr(running, "run_server", lambda settings, load_engine: served.append(settings))
+    assert main(["serve", "--api-key", "a", "--api-key", "b,c", "--cors-origin", "*"]) == 0
+    [settings] = served
+    assert [key.get_secret_value() for key in settings.api_key] == ["a", "b", "c"]
+    assert settings.cors_origin == ("*",)
+
+
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])

@@ -1,10 +1,27 @@
 """POST /v1/completions, whole and streamed."""
 
+from dataclasses import replace
+
 import pytest
 
+from mtplx.configs.settings import Settings
+from mtplx.server.bridge import LoadedEngine
+from tests.fakes import ByteTokenizer
 from tests.server.conftest import Client, StartServer, events
-from tests.server.engines import CONTEXT_LENGTH, MODEL
+from tests.server.engines import CONTEXT_LENGTH, MODEL, letter_engine
 from tests.server.steppers import ScriptedStepper, completion, engine_with
+
+
+class FillingTokenizer(ByteTokenizer):
+    """Has tokens for filling in the middle, where others have control characters."""
+
+    def vocabulary(self) -> dict[int, str]:
+        return super().vocabulary() | {1: "<fim_prefix>", 2: "<fim_suffix>", 3: "<fim_middle>"}
+
+
+def filling_engine(settings: Settings) -> LoadedEngine:
+    engine = letter_engine()(settings)
+    return replace(engine, model=replace(engine.model, tokenizer=FillingTokenizer()))
 
 
 def test_a_whole_reply_has_the_shape_of_openais(client: Client) -> None:
@@ -92,6 +109,17 @@ def test_chunks_do_not_speak_of_usage_when_it_is_not_asked_for(client: Client) -
     chunks = events(client.complete(prompt="abc", stream=True))
     assert not any("usage" in chunk for chunk in chunks)
     assert ["metrics" in chunk for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+
+
+def test_a_suffix_asks_for_the_text_before_it(start_server: StartServer) -> None:
+    client = start_server(filling_engine)
+    body = client.complete(prompt="abc", suffix="hg", max_tokens=5).json()
+    assert body["usage"]["prompt_tokens"] == len("abc") + len("hg") + 3
+    of_tokens = client.complete(prompt=[*b"abc"], suffix="hg", max_tokens=5, temperature=0).json()
+    assert (
+        of_tokens["choices"]
+        == client.complete(prompt="abc", suffix="hg", max_tokens=5, temperature=0).json()["choices"]
+    )
 
 
 def test_a_stream_is_not_to_be_stored_or_buffered(client: Client) -> None:

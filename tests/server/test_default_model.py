@@ -1,8 +1,11 @@
 """The default model over HTTP, as a newcomer meets it."""
 
 from collections.abc import Iterator
+from typing import Literal
 
+import openai
 import pytest
+from pydantic import BaseModel
 
 from mtplx.server.loading import load_engine
 from tests.kernels.availability import needs_native
@@ -11,6 +14,13 @@ from tests.server.conftest import Client, events, running_server
 pytestmark = pytest.mark.slow
 
 MODEL = "SmolLM2-135M-Instruct"
+
+
+class Capital(BaseModel):
+    """The capital of a country."""
+
+    country: Literal["France", "Italy"]
+    city: Literal["Berlin", "Paris", "Rome"]
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +79,14 @@ def test_a_chat_ends_its_turn(client: Client) -> None:
     body = client.chat("What is the capital of France?", model=MODEL, temperature=0, max_tokens=20).json()
     assert body["choices"][0]["finish_reason"] == "stop"
     assert body["choices"][0]["message"]["content"] == "The capital of France is Paris."
+
+
+def test_its_answers_are_parsed_by_openais_client(client: Client) -> None:
+    fields = {"model": MODEL, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    calling = {"tools": [openai.pydantic_function_tool(Capital)], "tool_choice": "required"}
+    with openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="unused", max_retries=0) as api:
+        answer = api.chat.completions.parse(**fields, response_format=Capital, temperature=0)
+        call = api.chat.completions.parse(**fields, **calling, parallel_tool_calls=False, temperature=0)
+    expected = Capital(country="France", city="Paris")
+    assert answer.choices[0].message.parsed == expected
+    assert call.choices[0].message.tool_calls[0].function.parsed_arguments == expected

@@ -63,3 +63,11 @@ def test_types_are_told_in_words_and_texts_as_they_are() -> None:
     assert "names list of Name, 4 items or fewer" in text
     assert 'depth (required) integer, ≥ 0 or "auto" or null' in text
     assert "free anything<b> & more" in text
+
+
+def test_what_must_be_there_comes_first_and_code_is_marked() -> None:
+    fields = {"b": {"type": "integer", "minimum": 1.0, "description": "As `a`, but < 2."}, "a": {"type": "string"}}
+    schema = {"properties": fields, "required": ["a"], "description": ""}
+    html = page({"info": {"title": "t", "version": "1"}, "paths": {}, "components": {"schemas": {"S": schema}}})
+    assert html.index("<code>a</code> (required)") < html.index("<code>b</code>")
+    assert "integer, \N{GREATER-THAN OR EQUAL TO} 1<td>As <code>a</code>, but &lt; 2." in html

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from mtplx.configs.settings import Settings, SettingsError, load_settings
 from mtplx.server.cli import main
 from mtplx.server.keys import KeyRing, read_keys, require_protection
+from mtplx.server.running import Server
 from tests.server.conftest import Client, StartServer, error_of, running_server
 from tests.server.engines import MODEL, letter_engine
 
@@ -152,7 +153,12 @@ def test_an_address_of_this_machine_needs_none(address: str) -> None:
         ),
     ],
 )
-def test_a_server_for_all_without_a_key_does_not_start(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_for_all_without_a_key_does_not_start(
+    host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[object] = []
+    monkeypatch.setattr(Server, "run", lambda server, sockets: served.append(server))
     assert main(["serve", "--host", host, "--port", "0"]) == 2
+    assert served == []
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mtplx: ")]
     assert line.startswith(f"mtplx: host: other machines reach {host}, and there is no API key; give one")

@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.server.conftest import Client, events
+from mtplx.engine.types import TokenScore
+from mtplx.server.logprobs import TextLogprobsWriter
+from mtplx.server.token_texts import TokenTexts
+from tests.fakes import EOS, ByteTokenizer
+from tests.server.conftest import Client, error_of, events
 from tests.server.engines import LetterTarget
 
 
@@ -68,6 +72,10 @@ def test_an_echo_without_log_probabilities_is_only_text(client: Client) -> None:
     assert (echoed["text"], echoed["logprobs"]) == ("abc" + plain, None)
 
 
+def test_no_prompt_is_echoed_that_is_none(client: Client) -> None:
+    assert error_of(client.complete(prompt=[97, 10**9], echo=True), 400)["param"] == "prompt"
+
+
 @pytest.mark.parametrize("fields", [{}, {"echo": True}, {"echo": True, "max_tokens": 0}, {"n": 2, "seed": 1}])
 def test_streamed_texts_have_the_same_ones(client: Client, fields: dict[str, Any]) -> None:
     fields = {"prompt": "abc", "temperature": 0.5, "seed": 9, "max_tokens": 15, "logprobs": 2, **fields}
@@ -111,12 +119,47 @@ def test_the_best_of_several_tells_log_probabilities_only_if_asked_to(client: Cl
     assert len(client.complete(logprobs=1, **fields).json()["choices"][0]["logprobs"]["tokens"]) == 5
 
 
-def test_the_token_that_ends_a_text_is_not_told(client: Client) -> None:
+def test_the_token_that_ends_a_text_is_told(client: Client) -> None:
+    """Whoever scores a text by its echo, such as lm-eval, leaves out the last token, whatever that is."""
     text, logprobs = text_logprobs(client, logprobs=0, seed=1, temperature=1, stop_token_ids=[ord("e")], max_tokens=60)
-    assert logprobs["tokens"] == list(text)
-    assert "e" not in text
+    assert logprobs["tokens"] == [*text, "e"]
+    assert logprobs["text_offset"] == list(range(len(text) + 1))
 
 
-def test_the_token_that_ends_with_a_stop_string_is(client: Client) -> None:
+def test_the_token_that_ends_a_message_is_no_part_of_it(client: Client) -> None:
+    fields = {"logprobs": True, "seed": 1, "stop_token_ids": [ord("e")], "max_tokens": 60}
+    [choice] = client.chat("Hi", **fields).json()["choices"]
+    assert "".join(each["token"] for each in choice["logprobs"]["content"]) == choice["message"]["content"]
+
+
+def test_the_token_that_ends_with_a_stop_string_is_told(client: Client) -> None:
     text, logprobs = text_logprobs(client, logprobs=0, seed=1, temperature=1, stop=["e"], max_tokens=60)
     assert logprobs["tokens"] == [*text, "e"]
+
+
+def test_places_do_not_depend_on_text_that_is_held_back(client: Client) -> None:
+    fields = {"prompt": "abc", "temperature": 0.8, "seed": 1, "max_tokens": 30, "logprobs": 0}
+    held = [f"{letter}{other}Z" for letter, other in ("ab", "cd", "ef", "gh")]
+    text, logprobs = text_logprobs(client, stop=held, **fields)
+    assert logprobs["text_offset"] == list(range(len(text)))
+
+
+def test_parts_of_a_character_are_spelled_as_bytes_and_begin_where_it_does(client: Client) -> None:
+    text, logprobs = text_logprobs(client, prompt="aé€b", echo=True, logprobs=0, max_tokens=0)
+    assert text == "aé€b"
+    assert logprobs["tokens"][1:3] == ["bytes:\\xc3", "bytes:\\xa9"]
+    assert logprobs["text_offset"] == [0, 1, 1, 2, 2, 2, 3]
+
+
+def test_special_tokens_take_room_where_the_echo_has_them() -> None:
+    scores = [TokenScore(EOS, -1.0), TokenScore(ord("b"), -1.0)]
+    for echo, places in (("a<end>b", [0, 1, 6]), ("ab", [0, 1, 1])):
+        writer = TextLogprobsWriter(TokenTexts(ByteTokenizer()), ())
+        assert writer.prompt([ord("a"), EOS, ord("b")], echo, scores).text_offset == places
+        assert writer.output(scores[1:]).text_offset == [len(echo)]
+
+
+def test_a_message_has_begun_before_its_log_probabilities_come(client: Client) -> None:
+    fields = {"logprobs": True, "max_tokens": 20, "temperature": 0, "stop": ["aZ", "bZ", "cZ", "dZ"]}
+    first = events(client.chat("Hi", stream=True, **fields))[0]
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}

@@ -28,6 +28,7 @@ STATUSES = {
     "/v1/chat/completions": GENERATING,
     "/tokenize": READING,
     "/detokenize": READING,
+    "/tokenizer_info": {"200", "401", "500", "503", "default"},
     "/v1/models": {"200", "401", "500", "503", "default"},
     "/v1/models/{name}": {"200", "401", "404", "500", "503", "default"},
     "/health": {"200", "500", "503", "default"},

@@ -12,6 +12,7 @@ from mtplx.server.schemas.formats import FormattedBody
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 TEXT = json.dumps(SCHEMA)
+CLOSED = json.dumps({**SCHEMA, "additionalProperties": False})  # an object has the properties that are listed
 
 
 def body(**fields: object) -> FormattedBody:
@@ -31,17 +32,17 @@ def schema_format(**fields: object) -> dict[str, object]:
         ({"response_format": {"type": "json_object"}}, GrammarSpec("json_object", field="response_format")),
         (
             {"response_format": schema_format(schema=SCHEMA, strict=False, description="of all")},
-            GrammarSpec("json_schema", TEXT, "response_format"),
+            GrammarSpec("json_schema", CLOSED, "response_format"),
         ),
         ({"response_format": schema_format(strict=True)}, GrammarSpec("json_object", field="response_format")),
         ({"response_format": schema_format(schema={})}, GrammarSpec("json_object", field="response_format")),
-        ({"guided_json": SCHEMA}, GrammarSpec("json_schema", TEXT, "guided_json")),
-        ({"guided_json": TEXT}, GrammarSpec("json_schema", TEXT, "guided_json")),
+        ({"guided_json": SCHEMA}, GrammarSpec("json_schema", CLOSED, "guided_json")),
+        ({"guided_json": TEXT}, GrammarSpec("json_schema", CLOSED, "guided_json")),
         ({"guided_json": {}}, GrammarSpec("json_object", field="guided_json")),
         ({"guided_regex": "a+"}, GrammarSpec("regex", "a+", "guided_regex")),
         ({"guided_choice": ["yes", "no"]}, GrammarSpec("choice", ("yes", "no"), "guided_choice")),
         ({"guided_grammar": "start: A"}, GrammarSpec("grammar", "start: A", "guided_grammar")),
-        ({"structured_outputs": {"json": SCHEMA}}, GrammarSpec("json_schema", TEXT, "structured_outputs.json")),
+        ({"structured_outputs": {"json": SCHEMA}}, GrammarSpec("json_schema", CLOSED, "structured_outputs.json")),
         ({"structured_outputs": {"json_object": True}}, GrammarSpec("json_object", field="structured_outputs.json")),
         ({"structured_outputs": {"regex": "a+"}}, GrammarSpec("regex", "a+", "structured_outputs.regex")),
         ({"structured_outputs": {"choice": ["a"]}}, GrammarSpec("choice", ("a",), "structured_outputs.choice")),

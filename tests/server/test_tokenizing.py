@@ -1,4 +1,4 @@
-"""POST /tokenize and POST /detokenize, as vLLM has them."""
+"""POST /tokenize, POST /detokenize and GET /tokenizer_info, as vLLM has them."""
 
 import threading
 from dataclasses import replace
@@ -151,6 +151,11 @@ def test_a_long_text_keeps_nobody_waiting(start_server: StartServer) -> None:
     may_go_on.set()
     waiting.join(DEADLINE_S)
     assert not waiting.is_alive()
+
+
+def test_the_special_tokens_are_told(client: Client) -> None:
+    told = {"bos_token": None, "eos_token": "<end>", "pad_token": None, "unk_token": None}
+    assert client.get("/tokenizer_info").json() == told
 
 
 def with_tokenizer(tokenizer: ByteTokenizer) -> Any:

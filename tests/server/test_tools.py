@@ -9,7 +9,10 @@ import pytest
 
 from mtplx.configs.settings import Settings
 from mtplx.engine.text.abilities import infer_abilities
+from mtplx.engine.types import Update
 from mtplx.server.bridge import LoadedEngine, LoadEngine
+from mtplx.server.chat_choices import MessageWriter, Reading
+from mtplx.server.schemas.tool_choice import ToolUse
 from tests.fakes import ByteTokenizer
 from tests.server.conftest import Client, StartServer, events
 from tests.server.engines import letter_engine
@@ -112,6 +115,15 @@ def test_thoughts_are_told_apart_from_the_answer(start_server: StartServer, stre
     message = streamed(client) if stream else client.chat("Hi").json()["choices"][0]["message"]
     assert message["content"] == "Two."
     assert message["reasoning_content"] == "One and one."
+
+
+@pytest.mark.parametrize("num_together", [1, 2, 5, 99])
+def test_thoughts_count_by_the_token_however_many_come_at_once(num_together: int) -> None:
+    pieces = ["<think>", "One", " and", " one", "</think>", "\n\n", "Two", "."]
+    writer = MessageWriter(0, Reading(ThinkingTokenizer.chat_abilities, ToolUse(), is_thinking=False), None)
+    for start in range(0, len(pieces), num_together):
+        writer.chunks(Update("r", tuple(pieces[start : start + num_together])))
+    assert writer.num_reasoning_tokens == 4  # the token that ends them is one of them
 
 
 def test_a_model_that_does_not_think_has_no_thoughts_to_tell(client: Client) -> None:

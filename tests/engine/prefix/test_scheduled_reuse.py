@@ -89,3 +89,11 @@ def test_nobody_waits_for_rows_of_another_tenant_or_that_will_not_be_kept(models
             scheduler.add(request(PROMPTS[0], name, cache_salt=salt))
         scheduler.step()
         assert scheduler.load.num_running == 2
+
+
+def test_nobody_waits_for_rows_whose_prompt_is_to_be_scored(models: TinyModels) -> None:
+    scheduler = scheduler_of(models, "llama")
+    for name in "ab":
+        scheduler.add(request(PROMPTS[0], name, scores_prompt=True))
+    scheduler.step()
+    assert scheduler.load.num_running == 2

@@ -99,6 +99,7 @@ def test_other_threads_go_on_while_a_long_text_is_encoded(tokenizer: HfTokenizer
 
 def test_the_end_of_text_is_known(tokenizer: HfTokenizer) -> None:
     assert tokenizer.eos_token_ids == {SPECIAL_TOKENS.index("<|im_end|>")}
+    assert tokenizer.special_texts["eos_token"] == "<|im_end|>"
 
 
 def test_a_conversation_is_rendered_by_the_template(tokenizer: HfTokenizer) -> None:

@@ -134,6 +134,11 @@ def test_a_models_own_ids_are_kept(family: str) -> None:
     assert read(texts[family], abilities_of(family)).ids[0] == "functions.get_weather:0"
 
 
+def test_a_template_that_shows_calls_in_tags_without_more_writes_them_as_json() -> None:
+    abilities = infer_abilities("{{ tools }}<tool_call>{{ call | tojson }}", {"tools"}, ())
+    assert (abilities.tools.is_json, abilities.describes_tools) == (True, True)
+
+
 def test_special_tokens_that_calls_are_made_of_are_to_be_seen() -> None:
     known = ("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>", "<eos>")
     assert infer_abilities("{{ tools }}<|tool_call><tool_call|>", {"tools"}, known).visible_tokens == set(known[:5])

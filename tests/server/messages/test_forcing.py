@@ -7,6 +7,7 @@ import pytest
 
 from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.grammar.compiler import GrammarCompiler
+from mtplx.engine.grammar.spec import GrammarSpec
 from mtplx.engine.text.abilities import ChatAbilities, infer_abilities
 from mtplx.server.messages.forcing import forced_calls
 from mtplx.server.schemas.tool_choice import ToolUse
@@ -27,6 +28,10 @@ CET = call("get_time", {"zone": "CET"})
 def is_allowed(text: str, use: ToolUse, abilities: ChatAbilities = HERMES, *, is_thinking: bool = False) -> bool:
     spec = forced_calls(abilities, use, is_thinking=is_thinking)
     assert spec is not None
+    return matches(text, spec)
+
+
+def matches(text: str, spec: GrammarSpec) -> bool:
     grammar = COMPILER.compile(spec)
     for token in [*text.encode(), EOS]:
         if not grammar.allowed()[token]:
@@ -71,6 +76,13 @@ def test_schemas_may_refer_to_their_own_definitions_and_leave_properties_open() 
         assert is_allowed(call("get_weather", {"mood": 5}), use) == is_open
 
 
+def test_properties_that_come_from_elsewhere_are_allowed_too() -> None:
+    parameters = {"type": "object", "properties": {"a": {}}, "allOf": [{"properties": {"b": {"type": "integer"}}}]}
+    use = use_of({"function": {"name": "add", "parameters": parameters}})
+    assert is_allowed(call("add", {"b": 1}), use)
+    assert not is_allowed(call("add", {"b": "one"}), use)
+
+
 def test_a_model_that_thinks_may_think_before() -> None:
     use = use_of(*TOOLS)
     assert is_allowed(PARIS, use, HERMES_THINKING)
@@ -82,6 +94,31 @@ def test_a_model_that_thinks_may_think_before() -> None:
 
 def test_nothing_is_forced_where_the_model_has_a_choice() -> None:
     assert forced_calls(HERMES, ToolUse(tuple(TOOLS)), is_thinking=False) is None
+
+
+ANSWER = GrammarSpec("json_schema", '{"type": "object", "properties": {"a": {"type": "integer"}}}', "response_format")
+
+
+def test_a_model_that_may_call_tools_calls_them_or_answers_in_the_format() -> None:
+    spec = forced_calls(HERMES, ToolUse(tuple(TOOLS)), is_thinking=False, answer=ANSWER)
+    assert spec is not None
+    for text in (PARIS, f"{PARIS}\n{CET}", '{"a": 5}', '{\n  "a": 5\n}'):
+        assert matches(text, spec)
+    for text in ("Sunny.", '{"a": "five"}', f'{PARIS}{{"a": 5}}'):
+        assert not matches(text, spec)
+
+
+def test_a_model_that_must_call_tools_does_not_answer() -> None:
+    spec = forced_calls(HERMES, use_of(*TOOLS), is_thinking=False, answer=ANSWER)
+    assert spec is not None
+    assert matches(PARIS, spec)
+    assert not matches('{"a": 5}', spec)
+
+
+def test_only_json_can_be_answered_beside_calls() -> None:
+    with pytest.raises(InvalidRequestError, match="only JSON") as caught:
+        forced_calls(HERMES, ToolUse(tuple(TOOLS)), is_thinking=False, answer=GrammarSpec("regex", "a", "guided_regex"))
+    assert caught.value.field == "guided_regex"
 
 
 def test_a_style_that_is_not_json_cannot_be_forced() -> None:

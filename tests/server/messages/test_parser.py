@@ -43,10 +43,13 @@ def test_calls_have_an_id_each() -> None:
         '{"name": "get_time", "arguments": {}}]\n</tool_call>',
         '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n'
         '{"name": "get_time", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}}\n'
+        '{"name": "get_time", "arguments": {}}}</tool',  # brackets too many, and half a marker
     ],
 )
 def test_calls_may_be_several(text: str) -> None:
-    assert read(text).calls == [WEATHER, TIME]
+    message = read(text)
+    assert (message.content, message.calls) == ("", [WEATHER, TIME])
 
 
 def test_text_around_calls_is_content_without_the_blanks_beside_them() -> None:
@@ -78,8 +81,9 @@ def test_further_calls_than_asked_for_are_left_out() -> None:
     ],
 )
 def test_the_json_of_a_call_may_be_spelled_in_many_ways(text: str, arguments: str) -> None:
-    message = read(f"<tool_call>{text}</tool_call>")
-    assert (message.content, message.calls) == ("", [["get_weather", arguments]])
+    text = f"<tool_call>{text}</tool_call> Done"
+    for message in (read(text), read(list(text))):
+        assert (message.content, message.calls) == ("Done", [["get_weather", arguments]])
 
 
 @pytest.mark.parametrize(
@@ -100,8 +104,9 @@ def test_the_json_of_a_call_may_be_spelled_in_many_ways(text: str, arguments: st
     ],
 )
 def test_what_cannot_be_read_as_a_call_of_a_tool_is_content_as_it_was(text: str) -> None:
-    message = read(f"So: \n{text} ok")
-    assert (message.content, message.calls) == (f"So: \n{text} ok", [])
+    for pieces in (f"So: \n{text} ok", list(f"So: \n{text} ok")):
+        message = read(pieces)
+        assert (message.content, message.calls) == (f"So: \n{text} ok", [])
     assert read(text).content == text
 
 
@@ -154,6 +159,8 @@ def test_markers_of_calls_within_thoughts_mean_nothing() -> None:
 
 
 def test_thoughts_come_first_or_are_none() -> None:
+    assert read(f"{CALL}<think>Hm.</think>").content == "<think>Hm.</think>"
+    assert read("<think>Hm.</think><think>").content == "<think>"
     for text in ("The tag <think> opens, </think> closes.", "<think>Hm.</think>Say <think> and </think>."):
         assert read(text).content == text.removeprefix("<think>Hm.</think>")
 
@@ -214,4 +221,5 @@ def test_how_a_text_is_cut_makes_no_difference(
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=10).map("".join))
 def test_without_markers_to_look_for_no_letter_is_changed(text: str) -> None:
     parser = MessageParser(HERMES)
+    assert parser.push("Hi ") == [ContentText("Hi ")]
     assert joined([part for letter in text for part in parser.push(letter)] + parser.finish()).content == text

@@ -31,10 +31,10 @@ A, B = (named(name, parameters=NO_PARAMETERS) for name in "ab")
         (None, ToolUse((A, B))),
         ("auto", ToolUse((A, B))),
         ("none", ToolUse()),
-        ("required", ToolUse((A, B), must_call=True)),
+        ("required", ToolUse((A, B), must_call=True, most_calls=1)),
         (named("b"), ToolUse((B,), must_call=True, is_named=True, most_calls=1)),
         (allowed("auto", "b"), ToolUse((B,))),
-        (allowed("required", "b", "a", "b"), ToolUse((B, A), must_call=True)),
+        (allowed("required", "b", "a", "b"), ToolUse((B, A), must_call=True, most_calls=1)),
     ],
 )
 def test_a_choice_says_which_tools_are_offered_and_whether_they_must_be_called(choice: Any, use: ToolUse) -> None:
@@ -45,6 +45,12 @@ def test_a_choice_says_which_tools_are_offered_and_whether_they_must_be_called(c
 def test_without_parallel_calls_there_is_one_at_most() -> None:
     tools = TOOLS.validate_python([named("a")])
     assert [tool_use(tools, None, parallel).most_calls for parallel in (None, True, False)] == [None, None, 1]
+
+
+def test_a_model_that_must_call_calls_one_tool_unless_several_are_wanted() -> None:
+    tools = TOOLS.validate_python([named("a"), named("b")])
+    required = CHOICE.validate_python("required")
+    assert [tool_use(tools, required, parallel).most_calls for parallel in (None, True, False)] == [1, None, 1]
 
 
 def test_without_tools_none_are_used() -> None:
