@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx.utils import tree_unflatten
 
+from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.models.mtp import MtpBlock
 from mtplx.engine.rows import LayerView, RowMask
 from mtplx.kernels.feed_forward import trained_feed_forward
@@ -39,9 +40,11 @@ class ChainView(LayerView):
     def attend(
         self, queries: mx.array, mask: RowMask | None, *, scale: float, sinks: mx.array | None = None
     ) -> mx.array:
-        """Raises NotImplementedError for attention with sinks."""
+        """Raises InvalidRequestError for attention with sinks."""
         if sinks is not None:
-            raise NotImplementedError("attention with sinks cannot be trained")
+            raise InvalidRequestError(
+                "this model attends with sinks, which a head cannot learn to; serve it without one"
+            )
         [(keys, values), *chained] = self._steps
         return causal_attention(queries, keys, values, scale=scale, chained=tuple(chained))
 

@@ -4,9 +4,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.models.fresh_block import block_like
 from mtplx.engine.models.mtp import MtpBlock
-from mtplx.engine.training.chain import chained_states, with_dense_products
+from mtplx.engine.training.chain import ChainView, chained_states, with_dense_products
 from tests.tiny_models import tiny_model
 
 NUM_STEPS, NUM_PAIRS = 3, 7
@@ -40,3 +41,11 @@ def test_every_chain_is_what_the_block_drafts_from_there(model_type: str) -> Non
     states = chained_states(with_dense_products(block), hidden, steps)
     for step in range(NUM_STEPS):
         np.testing.assert_allclose(np.array(states[step]), expected[:, :, step], rtol=1e-3, atol=1e-3)
+
+
+def test_attention_with_sinks_is_refused_in_words() -> None:
+    queries = mx.zeros((1, 2, 3, 4))
+    view = ChainView()
+    view.update_and_fetch(queries, queries)
+    with pytest.raises(InvalidRequestError, match="serve it without"):
+        view.attend(queries, None, scale=1.0, sinks=mx.zeros(2))
