@@ -7,9 +7,9 @@ from tests.tiny_models import EOS, MERGES, SPECIAL_TOKENS, token_texts
 VOCAB_SIZE = len(token_texts()) + 5  # of the logits: some rows stand for no token
 
 
-def byte_pairs() -> GgufTokenizer:
+def byte_pairs(special: TokenType = TokenType.CONTROL) -> GgufTokenizer:
     """Bytes, "the", " the", "in", "and" and the like, and special tokens."""
-    types = [TokenType.CONTROL if text in SPECIAL_TOKENS else TokenType.NORMAL for text in token_texts()]
+    types = [special if text in SPECIAL_TOKENS else TokenType.NORMAL for text in token_texts()]
     return _tokenizer(tuple(token_texts()), tuple(types), BytePairs(MERGES, "smollm"), EOS)
 
 
