@@ -290,10 +290,12 @@ class Scheduler:
         except Exception as error:
             return self._recover(turn.all, error)
         self._pace.observe(len(sequences), num_prompt_rows, time.perf_counter() - started_at_s)
-        for running, _ in turn.prefilling:
-            if not running.sequence.num_to_prefill:
-                self._bank(running.sequence)
         updates = []
+        for running, _ in turn.prefilling:
+            if running.sequence.error is not None:
+                updates.append(self._end(running, running.sequence.error))
+            elif not running.sequence.num_to_prefill:
+                self._bank(running.sequence)
         for running, draft, verdict in zip(turn.decoding, drafts, verdicts, strict=True):
             try:
                 emission = self._speculator.commit(running.sequence, draft, verdict)
