@@ -13,7 +13,7 @@ from mtplx.engine.text.gguf_tokenizer import GgufTokenizer
 from mtplx.engine.text.vocabulary import TokenType
 from mtplx.engine.types import Grammar
 from tests.engine.grammar.vocabularies import VOCAB_SIZE, byte_pairs, sentence_pieces
-from tests.tiny_models import EOS, SPECIAL_TOKENS
+from tests.tiny_models import EOS, SPECIAL_TOKENS, token_texts
 
 TOKENIZER = byte_pairs()
 COMPILER = GrammarCompiler(TOKENIZER, VOCAB_SIZE)
@@ -92,6 +92,17 @@ def test_a_place_allows_the_same_however_one_has_come_there(kind: GrammarKind) -
             token = chooser.choice(sorted(allowed(place)))
             places.append(([*tokens, token], place.after(token)))
     assert any(EOS in tokens for tokens, _ in places)
+
+
+def test_a_mask_of_a_draft_that_was_given_up_is_not_taken_for_that_of_another_text() -> None:
+    """Of two strings that begin alike, one is a value and the other a name: what may end them differs."""
+    tokenizer = byte_pairs(more=('",', '":'))
+    ends_value, ends_name = len(token_texts()), len(token_texts()) + 1
+    grammar = GrammarCompiler(tokenizer, VOCAB_SIZE).compile(GrammarSpec("json_object"))
+    place = after(grammar, tokenizer.encode('{"the":'))
+    draft, text = (after(place, tokenizer.encode(rest)) for rest in (' "the', '{"the'))
+    assert {ends_value, ends_name} & allowed(draft) == {ends_value}
+    assert {ends_value, ends_name} & allowed(text) == {ends_name}
 
 
 def test_what_is_forced_is_allowed_and_spells_what_the_text_must_be() -> None:
