@@ -2,7 +2,8 @@
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-_LIMITS = LLParserLimits(max_lexer_states=20_000, verbose_errors=False)
+# Grammars that mean well need a tenth of it; of ambiguous ones, that much takes tenths of a second a token.
+_LIMITS = LLParserLimits(max_lexer_states=20_000, max_items_in_row=1_000, step_max_items=15_000, verbose_errors=False)
 
 
 def new_matcher(vocabulary: LLTokenizer, source: str) -> LLMatcher:

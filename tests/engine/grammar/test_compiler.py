@@ -163,8 +163,18 @@ def test_that_grammars_cannot_be_checked_is_no_mistake_of_who_asks_for_one(
     assert accepts(compiler.compile(GrammarSpec("json_object")), "{}")
 
 
-def test_what_becomes_too_much_on_the_way_ends_the_text_with_an_error_that_names_the_field() -> None:
-    grammar: Grammar = COMPILER.compile(GrammarSpec("regex", "(.*a.{20}){10}", "the field"))
+@pytest.mark.parametrize(
+    ("kind", "value", "most_tokens"),
+    [
+        ("regex", "(.*a.{20}){10}", 10_000),
+        ("grammar", 'start: text\ntext: text text text text | text text text | text text | "a" | " " | "b" | ""', 120),
+    ],
+    ids=["too many states", "too many ways to read it"],
+)
+def test_what_becomes_too_much_on_the_way_ends_the_text_with_an_error_that_names_the_field(
+    kind: GrammarKind, value: str, most_tokens: int
+) -> None:
+    grammar: Grammar = COMPILER.compile(GrammarSpec(kind, value, "the field"))
     chooser = np.random.default_rng(1)
 
     def write(num_tokens: int) -> None:
@@ -175,7 +185,7 @@ def test_what_becomes_too_much_on_the_way_ends_the_text_with_an_error_that_names
 
     write(10)
     with pytest.raises(InvalidRequestError, match="make it simpler") as caught:
-        write(10_000)
+        write(most_tokens)
     assert caught.value.field == "the field"
 
 
