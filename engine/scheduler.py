@@ -150,7 +150,7 @@ class Scheduler:
     def step(self) -> list[Update]:
         """One forward for all who can take part, and what came of it."""
         started_at_s = time.perf_counter()
-        updates = [*self._time_out(), *self._admit(), *self._end_scored()]
+        updates = [*self._admit(), *self._time_out(), *self._end_scored()]
         self._step_rows = 0
         if self._running:
             updates += self._run(self._turn())
@@ -160,11 +160,14 @@ class Scheduler:
     # ---- who runs -----------------------------------------------------------------------------------------------
 
     def _time_out(self) -> list[Update]:
-        """The ends of those that have waited or run for too long."""
+        """The ends of those that have waited or run for too long; to wait for rows is not to wait for a place."""
         now_s = time.monotonic()
         updates = []
         for waiting in list(self._waiting):
-            limits = [limit for limit in (self._limits.queue_timeout_s, waiting.request.timeout_s) if limit is not None]
+            for_place_s = self._limits.queue_timeout_s
+            if for_place_s is not None and self._is_about_to_be_known(waiting.request):
+                for_place_s = None
+            limits = [limit for limit in (for_place_s, waiting.request.timeout_s) if limit is not None]
             if limits and now_s - waiting.since_s > min(limits):
                 self._waiting.remove(waiting)
                 error = TimedOutError(f"the request was still waiting for its turn after {min(limits):g} seconds")
@@ -202,6 +205,7 @@ class Scheduler:
         is_lent = self._prefixes.budget_bytes > 0 and not request.scores_prompt
         return is_lent and any(
             running.sequence.num_to_prefill
+            and len(running.request.prompt) == len(request.prompt)  # first, for many prompts begin alike
             and running.request.prompt == request.prompt
             and running.request.cache_salt == request.cache_salt
             for running in self._running
@@ -286,10 +290,12 @@ class Scheduler:
         except Exception as error:
             return self._recover(turn.all, error)
         self._pace.observe(len(sequences), num_prompt_rows, time.perf_counter() - started_at_s)
-        for running, _ in turn.prefilling:
-            if not running.sequence.num_to_prefill:
-                self._bank(running.sequence)
         updates = []
+        for running, _ in turn.prefilling:
+            if running.sequence.error is not None:
+                updates.append(self._end(running, running.sequence.error))
+            elif not running.sequence.num_to_prefill:
+                self._bank(running.sequence)
         for running, draft, verdict in zip(turn.decoding, drafts, verdicts, strict=True):
             try:
                 emission = self._speculator.commit(running.sequence, draft, verdict)

@@ -30,6 +30,7 @@ class Sequence:
         self.speculation = SpeculationStats.none(request.draft_depth)
         self.least_share = 0.0  # the chance to survive that makes a draft token worth adding, where that is known
         self.prompt_scores: tuple[TokenScore, ...] = ()  # of the second token on, as far as they are known
+        self.error: Exception | None = None  # that came of scoring the prompt
         self.reason: FinishReason | None = None  # why the text has ended, once it has
         self.stop_reason: int | str | None = None  # the stop string or stop token of the request that ended it
 

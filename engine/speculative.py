@@ -147,7 +147,7 @@ class Speculator:
         elapsed_s = time.perf_counter() - started_at_s
         for (sequence, num_rows), rows in zip(prompts, logits[len(drafts) :], strict=True):
             sequence.cache.commit(num_rows)
-            _score_prompt(sequence, rows)
+            sequence.error = _score_prompt(sequence, rows)
         if len(sequences) == 1 and not prompts:
             self.planner.verified(sequences[0], len(batch[0].tokens), elapsed_s)
         elif sequences:
@@ -284,13 +284,17 @@ def _scores(verdict: Verdict, sequence: DecodedSequence, draft: Draft, logits: L
     return score_tokens(logits[: len(tokens)], tokens, num_top)
 
 
-def _score_prompt(sequence: DecodedSequence, logits: Logits) -> None:
-    """Score the prompt's next tokens by logits [N, V]. Raises NonFiniteLogitsError."""
-    for row in logits:
-        check_finite(row, 0)
+def _score_prompt(sequence: DecodedSequence, logits: Logits) -> Exception | None:
+    """Score the prompt's next tokens by logits [N, V]; what is wrong with them, which is no other sequence's affair."""
     start = 1 + len(sequence.prompt_scores)
     tokens = sequence.request.prompt[start : start + len(logits)]
-    sequence.prompt_scores += score_tokens(logits, tokens, sequence.request.num_logprobs or 0)
+    try:
+        for row in logits:
+            check_finite(row, 0)
+        sequence.prompt_scores += score_tokens(logits, tokens, sequence.request.num_logprobs or 0)
+    except Exception as error:
+        return error
+    return None
 
 
 def _judged(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict | Exception:

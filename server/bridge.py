@@ -73,6 +73,11 @@ class ServedModel:
         return GrammarCompiler(self.loaded.tokenizer, self.loaded.vocab_size)
 
     @cached_property
+    def compiling(self) -> asyncio.Lock:
+        """Held by who has a grammar compiled, which may take seconds: those who wait need no threads meanwhile."""
+        return asyncio.Lock()
+
+    @cached_property
     def fill_in(self) -> FillIn | None:
         """How to ask for a text between two others, if the model knows that."""
         return FillIn.of(self.loaded.tokenizer)

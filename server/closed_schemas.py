@@ -35,9 +35,18 @@ def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
             within[key] = [_closed(each) if isinstance(each, Mapping) else each for each in value]
         elif key in _NAMED and isinstance(value, Mapping):
             within[key] = {name: _closed(each) if isinstance(each, Mapping) else each for name, each in value.items()}
-    if "properties" in schema and not schema.keys() & _COMBINING:
+    if "properties" in schema and not (schema.keys() & _COMBINING or _needs_others(schema)):
         within.setdefault("additionalProperties", False)
     return within
+
+
+def _needs_others(schema: Mapping[str, Any]) -> bool:
+    """Whether an object must have properties that are not listed."""
+    properties, required, least = (schema.get(key) for key in ("properties", "required", "minProperties"))
+    if not isinstance(properties, Mapping):
+        return False
+    lacks = isinstance(required, list) and any(name not in properties for name in required if isinstance(name, str))
+    return lacks or (isinstance(least, int | float) and least > len(properties))
 
 
 def _combines(value: object) -> bool:

@@ -10,7 +10,10 @@ from mtplx.server.bridge import ServedModel
 
 async def compile_grammar(model: ServedModel, spec: GrammarSpec | None) -> Grammar | None:
     """None for none. Raises InvalidRequestError, which names the field, for a spec that cannot be kept to."""
-    return None if spec is None else await asyncio.to_thread(model.grammars.compile, spec)
+    if spec is None:
+        return None
+    async with model.compiling:
+        return await asyncio.to_thread(model.grammars.compile, spec)
 
 
 def answer_only(model: ServedModel, answer: Grammar, *, is_thinking: bool) -> Grammar:

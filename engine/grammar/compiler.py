@@ -1,20 +1,19 @@
 """From what a request asks its output to keep to, to a Grammar over a model's tokens.
 
-Knows llguidance's notations and how much of a grammar is too much: hostile ones are refused here, or end their own
-request when the text gets to where they are too complex.
+Knows how much of a grammar is too much: hostile ones are refused here, or end their own request when the text gets to
+where they are too complex.
 """
 
-import json
 import threading
 from functools import cached_property
 
-from llguidance import LLMatcher, LLTokenizer, grammar_from
+from llguidance import LLTokenizer
 
 from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.grammar.checking import Checker
 from mtplx.engine.grammar.matchers import new_matcher
 from mtplx.engine.grammar.matching import MatchedGrammar, Rules
-from mtplx.engine.grammar.spec import JSON_WHITESPACE, GrammarSpec
+from mtplx.engine.grammar.spec import GrammarSpec
 from mtplx.engine.grammar.tokens import token_table, usual_cut
 from mtplx.engine.grammar.vocabulary import grammar_vocabulary
 from mtplx.engine.text.tokenizer import Tokenizer
@@ -46,14 +45,12 @@ class GrammarCompiler:
     def compile(self, spec: GrammarSpec) -> MatchedGrammar:
         """The grammar at the start of a text. Raises InvalidRequestError, which says what is wrong with the spec."""
         _check_size(spec)
-        try:
-            source = _source(spec)
-        except (ValueError, RecursionError) as error:
-            raise _invalid(spec, str(error)) from error
         with self._lock:
             vocabulary, checker = self._vocabulary
-        if complaint := checker.complaint(source):
-            raise _invalid(spec, complaint)
+        try:
+            source = checker.source(spec)
+        except InvalidRequestError as error:
+            raise _invalid(spec, str(error)) from None
         matcher = new_matcher(vocabulary, source)
         return MatchedGrammar(Rules(matcher, self._vocab_size, tuple(vocabulary.eos_tokens), spec.field))
 
@@ -61,33 +58,6 @@ class GrammarCompiler:
     def _vocabulary(self) -> tuple[LLTokenizer, Checker]:
         table = token_table(self._tokenizer, self._vocab_size)
         return grammar_vocabulary(table, usual_cut(self._tokenizer, table)), Checker(table, self._timeout_s)
-
-
-def _source(spec: GrammarSpec) -> str:
-    """The grammar as llguidance reads it."""
-    match spec.kind, spec.value:
-        case "json_object", _:
-            return _json_source('{"type": "object"}')
-        case "json_schema", str(schema):
-            return _json_source(schema)
-        case "regex", str(expression):
-            return LLMatcher.grammar_from_regex(expression)
-        case "choice", tuple(choices):
-            return LLMatcher.grammar_from_regex("|".join(map(_literal, choices)))
-        case _, value:
-            return grammar_from("grammar", str(value))
-
-
-def _json_source(schema: str) -> str:
-    fields = json.loads(schema)
-    if isinstance(fields, dict) and "x-guidance" in fields:  # llguidance's own options, white space among them
-        return LLMatcher.grammar_from_json_schema(schema)
-    return LLMatcher.grammar_from_json_schema(schema, defaults={"whitespace_pattern": JSON_WHITESPACE})
-
-
-def _literal(text: str) -> str:
-    """The expression that only `text` matches."""
-    return "".join(each if each.isalnum() or not each.isascii() else f"\\x{ord(each):02x}" for each in text)
 
 
 def _check_size(spec: GrammarSpec) -> None:

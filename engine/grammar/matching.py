@@ -53,6 +53,9 @@ class _Cursor:
         if num_kept < len(self.read):
             self.matcher.rollback(len(self.read) - num_kept)
             del self.read[num_kept:]
+            # llguidance keeps its last mask over a rollback, and may take it for that of another place, unless it makes
+            # one where both texts part.
+            self.matcher.compute_bitmask()
         for each in reversed(unread):
             self.matcher.consume_token(each.token)
             self.read.append(each)

@@ -12,7 +12,8 @@ def token_table(tokenizer: Tokenizer, vocab_size: int) -> TokenTable:
     """`vocab_size` is that of the model's logits."""
     known = {token: text for token, text in tokenizer.vocabulary().items() if token < vocab_size}
     tokens = [tokenizer.bytes_of(token) if token in known else b"" for token in range(vocab_size)]
-    special = [token for token in known if not tokens[token]]
+    # A token that ends the text is none of its letters, even if the tokenizer shows it.
+    special = [token for token in known if not tokens[token] or token in tokenizer.eos_token_ids]
     for token in special:
         tokens[token] = known[token].encode()
     return TokenTable(tokens, special, sorted(token for token in tokenizer.eos_token_ids if token < vocab_size))

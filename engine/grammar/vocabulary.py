@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from llguidance import LLTokenizer, TokenizerWrapper
 
+# Of a text that must follow, however long, all that a round could draft.
+_MOST_CUT_CHARACTERS = 512
+
 
 @dataclass(frozen=True)
 class TokenTable:
@@ -54,4 +57,4 @@ class _Tokens:
         self._cut = cut
 
     def __call__(self, text: bytes) -> Sequence[int]:
-        return self._cut(text.decode())
+        return self._cut(text.decode()[:_MOST_CUT_CHARACTERS])

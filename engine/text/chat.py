@@ -42,6 +42,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[ChatMessage],
+        /,
         *,
         tools: Sequence[Tool] | None = None,
         add_generation_prompt: bool = True,

@@ -109,7 +109,7 @@ def _hidden_tokens(wrapped: TokenizerWrapper, visible: Collection[str]) -> froze
 def _render_by(wrapped: TokenizerWrapper) -> Renderer:
     """The folder's own code, or transformers'."""
 
-    def render(messages: Sequence[ChatMessage], *, tools: Sequence[Tool] | None, **options: Any) -> str:
+    def render(messages: Sequence[ChatMessage], /, *, tools: Sequence[Tool] | None, **options: Any) -> str:
         given = options if tools is None else {**options, "tools": tools}
         try:
             text = wrapped.apply_chat_template([dict(message) for message in messages], tokenize=False, **given)

@@ -22,11 +22,12 @@ _MARK = "\ue000END OF THE FINAL MESSAGE\ue001 "
 
 
 class Renderer(Protocol):
-    """Messages to text. Raises InvalidRequestError when it cannot have them."""
+    """Messages to text. Raises InvalidRequestError when it cannot have them. Variables may have any name."""
 
     def __call__(
         self,
         messages: Sequence[ChatMessage],
+        /,
         *,
         tools: Sequence[Tool] | None,
         add_generation_prompt: bool,

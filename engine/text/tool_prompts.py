@@ -55,16 +55,16 @@ def _call(function: Mapping[str, Any]) -> str:
 def _turns(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Results go into one turn with each other and with what the user says next: many templates let user and assistant
     alternate only."""
-    turns: list[ChatMessage] = []
+    turns: list[tuple[ChatMessage, list[str]]] = []  # each with its texts, which are joined once
     follows_result = False
     for message in messages:
         turn = _in_words(message)
         if follows_result and turn["role"] == "user":
-            turns[-1] = {**turn, "content": f"{turns[-1]['content']}\n{turn['content']}"}
+            turns[-1][1].append(turn["content"])
         else:
-            turns.append(turn)
+            turns.append((turn, [turn["content"]]))
         follows_result = message["role"] == "tool"
-    return turns
+    return [{**turn, "content": "\n".join(texts)} for turn, texts in turns]
 
 
 def _json(value: object) -> str:

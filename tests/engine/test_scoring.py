@@ -190,7 +190,7 @@ def test_a_forward_that_fails_between_chunks_scores_no_token_twice() -> None:
         assert sum(len(update.scores) for update in (first, *rest)) == 2
 
 
-def test_a_prompt_that_gives_no_numbers_fails_and_harms_nobody() -> None:
+def test_a_prompt_that_gives_no_numbers_fails_and_nobody_begins_again(caplog: pytest.LogCaptureFixture) -> None:
     target = TabularTarget()
     usual = target.logits
     target.logits = lambda context: usual(context) * (np.nan if context[-1] == 7 else 1.0)
@@ -201,6 +201,7 @@ def test_a_prompt_that_gives_no_numbers_fails_and_harms_nobody() -> None:
     ends = {update.request_id: update.completion for update in updates if update.completion}
     assert isinstance(ends["bad"].error, NonFiniteLogitsError)
     assert ends["good"].reason == "length"
+    assert "each is tried alone" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["llama", "mamba2"])

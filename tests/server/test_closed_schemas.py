@@ -14,6 +14,7 @@ CLOSED_A = {**A, "additionalProperties": False}
     ("schema", "expected"),
     [
         (A, CLOSED_A),
+        ({**A, "required": ["a"], "minProperties": 1}, {**CLOSED_A, "required": ["a"], "minProperties": 1}),
         ({"type": "array", "items": A}, {"type": "array", "items": CLOSED_A}),
         ({"anyOf": [A, {"type": "null"}]}, {"anyOf": [CLOSED_A, {"type": "null"}]}),
         (
@@ -44,11 +45,13 @@ def test_objects_are_closed_wherever_they_stand(schema: dict[str, Any], expected
         {**A, "additionalProperties": {"type": "string"}},
         {"type": "object"},
         {"type": "object", "patternProperties": {"^x": {}}},
+        {**A, "required": ["a", "b"]},
+        {**A, "minProperties": 2},
         {"type": "string", "enum": ["properties"]},
         {"const": {"properties": {"a": 1}}},
     ],
 )
-def test_what_says_otherwise_or_lists_none_stays(schema: dict[str, Any]) -> None:
+def test_what_says_otherwise_or_lists_none_or_not_all_stays(schema: dict[str, Any]) -> None:
     assert closed(schema) == schema
 
 

@@ -48,7 +48,7 @@ def test_every_choice_keeps_to_the_format(client: Client) -> None:
 
 def test_a_grammar_that_becomes_too_much_on_the_way_is_the_clients_mistake(client: Client) -> None:
     branches = " | ".join(f'"a{number}"' for number in range(3000))
-    reply = client.complete(prompt="hello", guided_grammar=f"start: {branches}")
+    reply = client.complete(prompt="hello", guided_grammar=f"start: /[ab]{{5}}/ ({branches})")
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == "guided_grammar"
     assert "make it simpler" in reply.json()["error"]["message"]

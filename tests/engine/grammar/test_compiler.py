@@ -3,11 +3,13 @@
 import json
 import re
 import threading
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from mtplx.engine.errors import InvalidRequestError
+from mtplx.engine.errors import EngineError, InvalidRequestError
 from mtplx.engine.grammar.compiler import MAX_CHARACTERS, MAX_CHOICES, GrammarCompiler
 from mtplx.engine.grammar.spec import GrammarKind, GrammarSpec
 from mtplx.engine.types import Grammar
@@ -89,6 +91,7 @@ def test_a_schema_may_say_by_itself_what_white_space_there_is() -> None:
         ("grammar", "hello", "a rule named start"),
         ("grammar", "start: other", 'unknown name: "other"'),
         ("grammar", "root ::= (", "Expected"),
+        ("grammar", 'start: name "."\nname[max_tokens=3]: /[a-z]*/', "rollback not supported with max_tokens"),
     ],
 )
 def test_what_cannot_be_kept_to_is_refused_with_the_reason(
@@ -123,22 +126,55 @@ def test_what_is_too_much_is_refused(spec: tuple[GrammarKind, str | tuple[str, .
 
 
 @pytest.mark.parametrize(
-    "schema",
+    ("kind", "value"),
     [
-        json.dumps({"allOf": [{"type": "integer", "multipleOf": number} for number in range(1000, 1040)]}),
-        json.dumps({"properties": {f"p{n}": {"$ref": f"#/properties/p{n + 1}"} for n in range(4000)}}),
+        ("json_schema", {"allOf": [{"type": "integer", "multipleOf": number} for number in range(1000, 1040)]}),
+        ("json_schema", {"properties": {f"p{n}": {"$ref": f"#/properties/p{n + 1}"} for n in range(4000)}}),
+        ("grammar", 'root ::= "a"' + " \n" * 90_000),
     ],
-    ids=["forever", "a crash"],
+    ids=["forever", "a crash", "forever in another notation"],
 )
-def test_a_schema_that_the_library_does_not_survive_is_refused_and_the_next_one_compiled(schema: str) -> None:
+def test_what_the_library_does_not_survive_is_refused_and_the_next_one_compiled(kind: GrammarKind, value: Any) -> None:
     compiler = GrammarCompiler(TOKENIZER, VOCAB_SIZE, timeout_s=1.5)
     with pytest.raises(InvalidRequestError, match="it takes too much to follow"):
-        compiler.compile(GrammarSpec("json_schema", schema))
+        compiler.compile(GrammarSpec(kind, value if isinstance(value, str) else json.dumps(value)))
     assert accepts(compiler.compile(GrammarSpec("choice", ("a", "b"))), "a")
 
 
-def test_what_becomes_too_much_on_the_way_ends_the_text_with_an_error_that_names_the_field() -> None:
-    grammar: Grammar = COMPILER.compile(GrammarSpec("regex", "(.*a.{20}){10}", "the field"))
+def test_modules_of_the_folder_where_the_server_runs_are_none_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llguidance.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    assert accepts(GrammarCompiler(TOKENIZER, VOCAB_SIZE).compile(GrammarSpec("choice", ("a", "b"))), "a")
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python", "/bin/true"])
+def test_that_grammars_cannot_be_checked_is_no_mistake_of_who_asks_for_one(
+    python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = GrammarCompiler(TOKENIZER, VOCAB_SIZE)
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.executable", python)
+        for _ in range(2):
+            with pytest.raises(EngineError, match="grammars cannot be checked here") as caught:
+                compiler.compile(GrammarSpec("json_object"))
+            assert not isinstance(caught.value, InvalidRequestError)
+    assert accepts(compiler.compile(GrammarSpec("json_object")), "{}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "most_tokens"),
+    [
+        ("regex", "(.*a.{20}){10}", 10_000),
+        ("grammar", 'start: text\ntext: text text text text | text text text | text text | "a" | " " | "b" | ""', 120),
+    ],
+    ids=["too many states", "too many ways to read it"],
+)
+def test_what_becomes_too_much_on_the_way_ends_the_text_with_an_error_that_names_the_field(
+    kind: GrammarKind, value: str, most_tokens: int
+) -> None:
+    grammar: Grammar = COMPILER.compile(GrammarSpec(kind, value, "the field"))
     chooser = np.random.default_rng(1)
 
     def write(num_tokens: int) -> None:
@@ -149,7 +185,7 @@ def test_what_becomes_too_much_on_the_way_ends_the_text_with_an_error_that_names
 
     write(10)
     with pytest.raises(InvalidRequestError, match="make it simpler") as caught:
-        write(10_000)
+        write(most_tokens)
     assert caught.value.field == "the field"
 
 

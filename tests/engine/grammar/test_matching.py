@@ -10,9 +10,10 @@ from mtplx.engine.grammar.spec import GrammarKind, GrammarSpec
 from mtplx.engine.grammar.tokens import token_table, usual_cut
 from mtplx.engine.grammar.vocabulary import longest_first
 from mtplx.engine.text.gguf_tokenizer import GgufTokenizer
+from mtplx.engine.text.vocabulary import TokenType
 from mtplx.engine.types import Grammar
 from tests.engine.grammar.vocabularies import VOCAB_SIZE, byte_pairs, sentence_pieces
-from tests.tiny_models import EOS, SPECIAL_TOKENS
+from tests.tiny_models import EOS, SPECIAL_TOKENS, token_texts
 
 TOKENIZER = byte_pairs()
 COMPILER = GrammarCompiler(TOKENIZER, VOCAB_SIZE)
@@ -93,12 +94,42 @@ def test_a_place_allows_the_same_however_one_has_come_there(kind: GrammarKind) -
     assert any(EOS in tokens for tokens, _ in places)
 
 
+def test_a_mask_of_a_draft_that_was_given_up_is_not_taken_for_that_of_another_text() -> None:
+    """Of two strings that begin alike, one is a value and the other a name: what may end them differs."""
+    tokenizer = byte_pairs(more=('",', '":'))
+    ends_value, ends_name = len(token_texts()), len(token_texts()) + 1
+    grammar = GrammarCompiler(tokenizer, VOCAB_SIZE).compile(GrammarSpec("json_object"))
+    place = after(grammar, tokenizer.encode('{"the":'))
+    draft, text = (after(place, tokenizer.encode(rest)) for rest in (' "the', '{"the'))
+    assert {ends_value, ends_name} & allowed(draft) == {ends_value}
+    assert {ends_value, ends_name} & allowed(text) == {ends_name}
+
+
 def test_what_is_forced_is_allowed_and_spells_what_the_text_must_be() -> None:
     grammar = compiled("regex", "the hand(ing)?")
     forced = grammar.forced()
     assert b"".join(map(TOKENIZER.bytes_of, forced)) == b"the hand"
     assert all(token in allowed(after(grammar, list(forced[:place]))) for place, token in enumerate(forced))
     assert compiled("regex", "a|b").forced() == ()
+
+
+def test_of_a_long_text_that_must_follow_only_the_beginning_is_cut_into_tokens() -> None:
+    """It would be cut anew at each of its tokens."""
+    grammar = compiled("choice", ("the hand " * 5000,))
+    for _ in range(3):
+        forced = grammar.forced()
+        assert b"".join(map(TOKENIZER.bytes_of, forced)) in b"the hand " * 5000
+        assert 100 < len(forced) <= 512
+        assert allowed(grammar) == {forced[0]}
+        grammar = grammar.after(forced[0])
+
+
+def test_a_token_that_ends_the_text_is_no_text_even_if_the_tokenizer_shows_it() -> None:
+    tokenizer = byte_pairs(special=TokenType.USER_DEFINED)
+    assert tokenizer.bytes_of(EOS) == SPECIAL_TOKENS[EOS].encode()
+    grammar = GrammarCompiler(tokenizer, VOCAB_SIZE).compile(GrammarSpec("regex", "(?s).{3,}"))
+    assert EOS not in allowed(grammar)
+    assert EOS in allowed(after(grammar, tokenizer.encode("abc")))
 
 
 def test_at_the_end_the_end_is_forced_and_nothing_else_allowed_ever_after() -> None:

@@ -7,10 +7,11 @@ from tests.tiny_models import EOS, MERGES, SPECIAL_TOKENS, token_texts
 VOCAB_SIZE = len(token_texts()) + 5  # of the logits: some rows stand for no token
 
 
-def byte_pairs() -> GgufTokenizer:
-    """Bytes, "the", " the", "in", "and" and the like, and special tokens."""
-    types = [TokenType.CONTROL if text in SPECIAL_TOKENS else TokenType.NORMAL for text in token_texts()]
-    return _tokenizer(tuple(token_texts()), tuple(types), BytePairs(MERGES, "smollm"), EOS)
+def byte_pairs(special: TokenType = TokenType.CONTROL, more: tuple[str, ...] = ()) -> GgufTokenizer:
+    """Bytes, "the", " the", "in", "and" and the like, special tokens, and `more`."""
+    tokens = (*token_texts(), *more)
+    types = [special if text in SPECIAL_TOKENS else TokenType.NORMAL for text in tokens]
+    return _tokenizer(tokens, tuple(types), BytePairs(MERGES, "smollm"), EOS)
 
 
 def sentence_pieces() -> GgufTokenizer:

@@ -15,8 +15,10 @@ PROMPTS = [tuple(range(40, 75)), (*range(40, 60), *range(90, 110))]  # which beg
 GREEDY = SamplingParams(temperature=0.0, logit_bias={EOS: -100.0})
 
 
-def scheduler_of(models: TinyModels, kind: str, budget_bytes: int = 1 << 30) -> Scheduler:
-    limits = SchedulerLimits(max_running=8, prefill_chunk=16, max_step_rows=64)
+def scheduler_of(
+    models: TinyModels, kind: str, budget_bytes: int = 1 << 30, queue_timeout_s: float | None = None
+) -> Scheduler:
+    limits = SchedulerLimits(max_running=8, prefill_chunk=16, max_step_rows=64, queue_timeout_s=queue_timeout_s)
     memory = CacheMemory(max_bytes=1 << 30, row_bytes=100)
     return Scheduler(models.speculator(kind), limits, memory, PrefixCache(budget_bytes))
 
@@ -97,3 +99,9 @@ def test_nobody_waits_for_rows_whose_prompt_is_to_be_scored(models: TinyModels) 
         scheduler.add(request(PROMPTS[0], name, scores_prompt=True))
     scheduler.step()
     assert scheduler.load.num_running == 2
+
+
+def test_who_waits_for_rows_has_a_place(models: TinyModels) -> None:
+    scheduler = scheduler_of(models, "llama", queue_timeout_s=1e-9)
+    answers = answer(scheduler, *(request(PROMPTS[0], name) for name in "abc"))
+    assert {end.reason for _, end in answers.values()} == {"length"}

@@ -85,6 +85,7 @@ def test_a_conversation_without_tools_is_left_alone() -> None:
 def test_variables_reach_the_template() -> None:
     template = "{{ mood }} {{ bos_token }}"
     assert render(template, [HI], template_kwargs={"mood": "good"}) == "good <s>"
+    assert render(template, [HI], template_kwargs={"mood": "good", "self": 1, "render": 2}) == "good <s>"
 
 
 @pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "chat_template", "tokenize"])
