@@ -52,7 +52,9 @@ class ResponseFormat(Body):
 
     @model_validator(mode="after")
     def _has_a_schema_if_it_says_so(self) -> Self:
-        if (self.json_schema is not None) != (self.type == "json_schema"):
+        if self.json_schema is None and self.type == "json_schema":
+            raise invalid('is required with the type "json_schema"', "missing_required_parameter", at=".json_schema")
+        if self.json_schema is not None and self.type != "json_schema":
             raise invalid('belongs to the type "json_schema" and to no other', at=".json_schema")
         return self
 

@@ -71,3 +71,18 @@ def test_what_must_be_there_comes_first_and_code_is_marked() -> None:
     html = page({"info": {"title": "t", "version": "1"}, "paths": {}, "components": {"schemas": {"S": schema}}})
     assert html.index("<code>a</code> (required)") < html.index("<code>b</code>")
     assert "integer, \N{GREATER-THAN OR EQUAL TO} 1<td>As <code>a</code>, but &lt; 2." in html
+
+
+def test_what_the_document_says_is_text() -> None:
+    hostile = "<script>alert(1)</script>"
+    operation = {"operationId": hostile, "summary": f"`{hostile}`", "responses": {hostile: {"description": hostile}}}
+    schema = {"description": hostile, "properties": {hostile: {"const": hostile, "description": hostile}}}
+    html = page(
+        {
+            "info": {"title": hostile, "version": hostile},
+            "paths": {hostile: {"get": operation}},
+            "components": {"schemas": {hostile: schema}},
+        }
+    )
+    assert hostile in Page(html).text
+    assert not Page(html).loads

@@ -35,6 +35,7 @@ def test_a_request_needs_one_of_the_keys(guarded: Client) -> None:
     for key in (KEY, OTHER_KEY):
         assert guarded.post("/v1/completions", json=body, headers=bearer(key)).status_code == 200
         assert guarded.get("/metrics", headers=bearer(key)).status_code == 200
+    assert guarded.get("/metrics", headers={"authorization": f"bearer  {KEY}"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -69,9 +70,20 @@ def test_without_keys_everything_is_open(client: Client) -> None:
         assert client.get("/v1/models", headers=headers).status_code == 200
 
 
-def test_slashes_open_no_door(guarded: Client) -> None:
-    for path in ("//v1/models", "/v1/models/", "//metrics//"):
-        assert guarded.get(f"{guarded.base_url}{path}").status_code == 401
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("//v1/models", "/v1/models/", "//metrics//", "/v1/models;/health", "/v1/models?/health"),
+        *("/health/../v1/models", "/health%2F..%2Fv1%2Fmodels", "/v1/models%00/health", "/health/x", "/healthy"),
+    ],
+)
+def test_no_spelling_of_a_path_opens_a_door(guarded: Client, path: str) -> None:
+    with socket.create_connection((guarded.base_url.host, guarded.base_url.port)) as connection:  # as it is
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n".encode())
+        assert connection.makefile("rb").readline().split()[1] == b"401"
+
+
+def test_slashes_shut_none(guarded: Client) -> None:
     assert guarded.get(f"{guarded.base_url}//health/").status_code == 200
 
 

@@ -58,7 +58,7 @@ def test_what_output_keeps_to(fields: dict[str, object], expected: GrammarSpec |
     ("fields", "field", "complaint"),
     [
         ({"response_format": {"type": "xml"}}, "response_format.type", "json_object"),
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "belongs to"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "is required"),
         ({"response_format": schema_format() | {"type": "text"}}, "response_format.json_schema", "belongs to"),
         ({"response_format": schema_format(schema=[1])}, "response_format.json_schema.schema", "must be a JSON schema"),
         ({"response_format": schema_format(name="a b")}, "response_format.json_schema.name", "pattern"),
