@@ -41,7 +41,11 @@ class Reading:
 
     def parser(self) -> MessageParser:
         return MessageParser(
-            self.abilities, self.use.offered, is_thinking=self.is_thinking, most_calls=self.use.most_calls
+            self.abilities,
+            self.use.offered,
+            is_thinking=self.is_thinking,
+            most_calls=self.use.most_calls,
+            must_call=self.use.must_call,
         )
 
 
@@ -114,8 +118,9 @@ class MessageWriter:
         return parts if update.completion is None else parts + self._parser.finish()
 
     def _reason(self, end: Completion) -> ChoiceEnd:
-        """A message that calls tools ends for that, but, as OpenAI has it, not where the request named the one."""
-        calls = self._parser.num_calls and not self._use.is_named
+        """A message that calls tools ends for that, unless a stop string cuts a call short, and not, as OpenAI has it,
+        where the request named the one."""
+        calls = self._parser.num_calls and not self._use.is_named and not self._parser.is_within_call
         return "tool_calls" if end.reason == "stop" and calls else end.reason
 
     def _chunk(self, delta: ChatDelta, logprobs: ChatLogprobs | None = None) -> ChatChunkChoice:

@@ -18,7 +18,8 @@ class MessageParser:
     """Parts that come out are final, and how the text is cut into pieces makes no difference to them.
 
     Without `tools` there are no calls, whatever the text looks like. `is_thinking` says that the prompt has opened the
-    block of thinking already. Of more calls than `most_calls` the further ones are left out.
+    block of thinking already. Of more calls than `most_calls` the further ones are left out. Of a text that `must_call`,
+    the beginning of a call that its end cuts short is no content.
     """
 
     def __init__(
@@ -28,12 +29,14 @@ class MessageParser:
         *,
         is_thinking: bool = False,
         most_calls: int | None = None,
+        must_call: bool = False,
     ) -> None:
         self.is_thinking = is_thinking
         self.num_calls = 0
         self._abilities = abilities
         self._tools = tools
         self._most_calls = most_calls
+        self._must_call = must_call
         self._may_think = True  # thoughts come before all else
         self._run = Run(follows_marker=is_thinking)
         self._held = ""  # may be the beginning of a marker
@@ -44,6 +47,11 @@ class MessageParser:
     def may_think(self) -> bool:
         """Whether thoughts may go on, or are still to come."""
         return self._may_think and self._abilities.thinking is not None
+
+    @property
+    def is_within_call(self) -> bool:
+        """Whether a call has begun and not ended."""
+        return self._block is not None
 
     def push(self, text: str) -> list[Part]:
         parts: list[Part] = []
@@ -57,7 +65,8 @@ class MessageParser:
         parts: list[Part] = []
         if self._block:
             self._take(self._block.finish(), parts)
-        self._say(self._held, parts)
+        if not self._must_call:
+            self._say(self._held, parts)
         self._show(self._run.release(), parts)
         return parts
 
@@ -109,7 +118,7 @@ class MessageParser:
                 case ArgumentsText():
                     if not self._leaves_out:
                         parts.append(ToolArguments(self.num_calls - 1, piece.text))
-                case NoCall():
+                case NoCall() if not self._must_call:
                     self._say(piece.text, parts)
 
     def _open_call(self, call: CallName, parts: list[Part]) -> None:

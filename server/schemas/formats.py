@@ -64,7 +64,7 @@ class StructuredOutputs(Body):
 
     json_schema: SchemaText = Field(None, alias="json", description="A JSON schema, or its text.")
     json_object: bool | None = Field(None, description="Whether it is a JSON object.")
-    regex: str | None = Field(None, description="A regular expression in Rust's syntax.")
+    regex: str | None = Field(None, description="A regular expression in Rust's syntax, \\d and \\w of ASCII.")
     choice: list[str] | None = Field(None, description="The texts to choose from.")
     grammar: str | None = Field(None, description="A grammar in Lark's or GBNF's notation.")
 
@@ -89,7 +89,9 @@ class FormattedBody(Body):
         None, description="A schema, a regular expression, choices or a grammar to keep to, as vLLM has it."
     )
     guided_json: SchemaText = Field(None, description="A JSON schema, as vLLM had it.")
-    guided_regex: str | None = Field(None, description="A regular expression in Rust's syntax, as vLLM had it.")
+    guided_regex: str | None = Field(
+        None, description="A regular expression in Rust's syntax, \\d and \\w of ASCII, as vLLM had it."
+    )
     guided_choice: list[str] | None = Field(None, description="The texts to choose from, as vLLM had it.")
     guided_grammar: str | None = Field(None, description="A grammar in Lark's or GBNF's notation, as vLLM had it.")
 

@@ -112,7 +112,9 @@ class SamplingBody(FormattedBody):
         None, description="How many choices to reply with, for each prompt if there are several; 1 if not given."
     )
     max_tokens: PositiveInt | None = Field(None, description="The most tokens to write; all that fit if not given.")
-    min_tokens: Natural | None = Field(None, description="Tokens before which the text does not end, as vLLM has it.")
+    min_tokens: Natural | None = Field(
+        None, description="Tokens before which the text does not end, unless a format lets nothing follow; as vLLM has it."
+    )
     ignore_eos: bool | None = Field(None, description="Whether to go on past the end of the text, as vLLM has it.")
     stop_token_ids: Annotated[
         list[TokenId], BeforeValidator(lambda value: value or [], json_schema_input_type=list[TokenId] | None)

@@ -109,6 +109,23 @@ def test_a_call_cut_short_ends_with_length(start_server: StartServer) -> None:
     assert client.chat("Hi", tools=TOOLS).json()["choices"][0]["finish_reason"] == "length"
 
 
+def test_a_call_cut_by_a_stop_string_is_no_call_to_act_on(start_server: StartServer) -> None:
+    client = start_server(engine_with(ScriptedStepper(cut(CALLS[:55]), completion(stop_reason="Paris"))))
+    [choice] = client.chat("Hi", tools=TOOLS).json()["choices"]
+    assert choice["message"]["tool_calls"][0]["function"]["arguments"].startswith('{"city')
+    assert choice["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize("length", [4, 11, 30])
+def test_the_beginning_of_a_call_that_must_be_is_no_content(start_server: StartServer, length: int) -> None:
+    client = start_server(engine_with(ScriptedStepper(cut(CALLS[:length]), completion(reason="length"))))
+    [must, may] = [
+        client.chat("Hi", tools=TOOLS, tool_choice=choice).json()["choices"][0]["message"]["content"]
+        for choice in ("required", "auto")
+    ]
+    assert (must, may) == ("", CALLS[:length])
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_thoughts_are_told_apart_from_the_answer(start_server: StartServer, stream: bool) -> None:
     client = start_server(thinking_engine(cut("<think>\nOne and one.\n</think>\n\nTwo.")))

@@ -39,6 +39,8 @@ POINT = json.dumps({"type": "object", "properties": {"x": {"type": "integer"}}, 
 @pytest.mark.parametrize(
     ("kind", "value", "kept", "broken"),
     [
+        ("regex", r"\d[\d.]{2}\w", ["12.a", "9.._"], ["\u0661\u0662.a", "12.\u00e9"]),
+        ("regex", r"\D\\d\W", [r"a\d-"], ["1\\d-", "a5-", r"a\dx"]),
         ("json_object", "", ["{}", '{"a": [1, null]}', '{\n  "a": {"b": "é"}\n}'], ["[]", "1", '{"a": }', "{", " {}"]),
         ("json_schema", POINT, ['{"x": 1}', '{"x":-20, "y": []}'], ["{}", '{"x": 1.5}', '{"y": 1}']),
         ("json_schema", "{}", ["{}", "[1]", '"a"'], ["", "a"]),
