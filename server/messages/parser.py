@@ -18,8 +18,8 @@ class MessageParser:
     """Parts that come out are final, and how the text is cut into pieces makes no difference to them.
 
     Without `tools` there are no calls, whatever the text looks like. `is_thinking` says that the prompt has opened the
-    block of thinking already. Of more calls than `most_calls` the further ones are left out. Of a text that `must_call`,
-    the beginning of a call that its end cuts short is no content.
+    block of thinking already. Of more calls than `most_calls` the further ones are left out. Where the text
+    `must_call`, the beginning of a call that its end cuts short is no content.
     """
 
     def __init__(

@@ -113,7 +113,8 @@ class SamplingBody(FormattedBody):
     )
     max_tokens: PositiveInt | None = Field(None, description="The most tokens to write; all that fit if not given.")
     min_tokens: Natural | None = Field(
-        None, description="Tokens before which the text does not end, unless a format lets nothing follow; as vLLM has it."
+        None,
+        description="Tokens before which the text does not end, unless a format lets nothing follow; as vLLM has it.",
     )
     ignore_eos: bool | None = Field(None, description="Whether to go on past the end of the text, as vLLM has it.")
     stop_token_ids: Annotated[
