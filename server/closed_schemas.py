@@ -21,7 +21,8 @@ _COMBINING = frozenset(
 def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema with "additionalProperties": false at each object that lists its properties and names no others.
 
-    Left as it is where several schemas are combined to describe one object, for each alone lists only some properties.
+    Left as it is where several schemas are combined to describe one object, for each alone lists only some properties,
+    and where exactly one of several must fit, unless a discriminator says which: closed, fewer would fit.
     """
     return dict(schema) if _combines(schema) else _closed(schema)
 
@@ -50,12 +51,13 @@ def _needs_others(schema: Mapping[str, Any]) -> bool:
 
 
 def _combines(value: object) -> bool:
-    """Whether some object in it is described by several schemas at once."""
+    """Whether some object in it is described by several schemas at once, or by one and not the others."""
     if isinstance(value, list):
         return any(_combines(each) for each in value)
     if not isinstance(value, Mapping):
         return False
     all_of = value.get("allOf")
     is_several = isinstance(all_of, list) and len(all_of) > 1
+    is_either = "oneOf" in value and "discriminator" not in value
     is_extended = "properties" in value and bool(value.keys() & _COMBINING)
-    return is_several or is_extended or any(_combines(each) for each in value.values())
+    return is_several or is_either or is_extended or any(_combines(each) for each in value.values())

@@ -62,7 +62,16 @@ def test_what_says_otherwise_or_lists_none_or_not_all_stays(schema: dict[str, An
         {"$defs": {"A": A}, "properties": {"x": {"allOf": [{"$ref": "#/$defs/A"}, {"properties": {"b": {}}}]}}},
         {**A, "anyOf": [{"required": ["a"]}, {"properties": {"b": {}}}]},
         {**A, "patternProperties": {"^x": {}}},
+        {"oneOf": [A, {"type": "object", "properties": {"b": {}}}]},
     ],
 )
 def test_objects_that_several_schemas_describe_stay_open(schema: dict[str, Any]) -> None:
     assert closed(schema) == schema
+
+
+def test_of_several_that_a_discriminator_tells_apart_each_is_closed() -> None:
+    discriminator = {"propertyName": "a"}
+    assert closed({"oneOf": [A], "discriminator": discriminator}) == {
+        "oneOf": [CLOSED_A],
+        "discriminator": discriminator,
+    }
