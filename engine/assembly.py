@@ -34,6 +34,9 @@ from mtplx.kernels.report import KernelReport
 
 logger = logging.getLogger(__name__)
 
+_M_MMAP_THRESHOLD = -3  # as <malloc.h> has it
+_LARGE_BLOCK_BYTES = 1 << 20
+
 _CONTAINER_MEMORY = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -54,13 +57,16 @@ def machine_memory_bytes() -> int:
 
 
 def give_back_memory() -> None:
-    """To the system, what loading took and nobody uses any more: glibc would keep it."""
+    """To the system, what loading took and nobody uses any more: glibc would keep it. So are large blocks from now on,
+    once they are free."""
     gc.collect()
     mx.clear_cache()
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         if hasattr(libc, "malloc_trim"):
             libc.malloc_trim(0)
+            # Left to itself, glibc takes them from the heap once one was freed, where what lies behind keeps them.
+            libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def load_draft_model(spec: str | None, kernels: KernelReport) -> LoadedModel | None:
