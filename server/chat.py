@@ -16,6 +16,7 @@ from mtplx.server.response_formats import grammar_spec
 from mtplx.server.schemas.chat import ChatBody
 from mtplx.server.schemas.examples import CHATS
 from mtplx.server.schemas.replies import ChatChoice, ChatChunkChoice
+from mtplx.server.schemas.tool_choice import ToolUse
 from mtplx.server.serving import serve
 
 PATH = "/v1/chat/completions"
@@ -37,14 +38,15 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
     model = engine.require_model()
     require_name(body.model, model)
     require_few(body, engine.settings)
+    use = body.tool_use
     prompt = await encode_chat(
         model,
         [message.for_template() for message in body.messages],
-        tools=body.tool_use.offered,
+        tools=use.offered,
         template_kwargs=body.chat_template_kwargs,
         continue_final_message=bool(body.continue_final_message),
     )
-    reading = Reading(model.loaded.tokenizer.chat_abilities, body.tool_use, prompt.is_thinking)
+    reading = Reading(model.loaded.tokenizer.chat_abilities, use, prompt.is_thinking)
     return await serve(
         request,
         engine,
@@ -52,16 +54,16 @@ async def create_chat_completion(request: fastapi.Request, engine: Engine) -> fa
         body,
         [prompt.tokens],
         ChatFormat(reading, model.token_texts if body.logprobs else None),
-        grammar=await _grammar(model, body, prompt),
+        grammar=await _grammar(model, body, use, prompt),
         default_max_tokens=None,
     )
 
 
-async def _grammar(model: ServedModel, body: ChatBody, prompt: ChatPrompt) -> Grammar | None:
+async def _grammar(model: ServedModel, body: ChatBody, use: ToolUse, prompt: ChatPrompt) -> Grammar | None:
     """What the message keeps to: calls that it must make, or a format of its answer."""
     abilities = model.loaded.tokenizer.chat_abilities
     spec = grammar_spec(body)
-    calls = forced_calls(abilities, body.tool_use, is_thinking=prompt.is_thinking, answer=spec)
+    calls = forced_calls(abilities, use, is_thinking=prompt.is_thinking, answer=spec)
     if calls is not None:
         return await compile_grammar(model, calls)
     answer = await compile_grammar(model, spec)
