@@ -29,6 +29,7 @@ _NUM_RUNNING = 16  # texts in a step
 _NUM_STARTED = 24  # so that whoever ends has a successor waiting
 _STEP_ROWS = 128
 _ANSWER_TEMPERATURES = (0.0, 0.7)  # in turn
+_MESSAGE_TOP_P = 0.9  # at temperature 1: small models lose the thread in the tail of their distributions
 _LEAST_WRITTEN = 4  # tokens; less teaches nothing
 _MOST_LEFT_OUT = 500  # texts, one after the other
 _MEMORY_SHARE = 4  # of the machine's memory, for rows
@@ -101,7 +102,7 @@ class CorpusWriter:
         match job:
             case Message(tokens, most_tokens):
                 self._jobs[index] = job
-                sampling = SamplingParams(seed=self._plan.seed)
+                sampling = SamplingParams(top_p=_MESSAGE_TOP_P, seed=self._plan.seed)
                 scheduler.add(Request(f"message {index}", tokens, most_tokens, sampling, choice=2 * index))
             case Answer(prompt):
                 self._ask(scheduler, index, prompt)

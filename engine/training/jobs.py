@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.training.data import Conversation, PlainText
-from mtplx.engine.training.openings import opening_for
+from mtplx.engine.training.openings import openings_for
 from mtplx.engine.training.texts import Text
 
 _MOST_TEXT_TOKENS = 1024  # of a plain text in one piece
@@ -38,9 +38,9 @@ Jobs: TypeAlias = Callable[[int], Job | None]  # by number; None behind the last
 
 def own_jobs(loaded: LoadedModel) -> Jobs:
     """The model writes everything itself, without an end. Raises InvalidRequestError if nothing begins its texts."""
-    opening = opening_for(loaded.tokenizer)
-    message = Message(opening.tokens, opening.message_tokens, opening.prompt)
-    return lambda index: message
+    openings = openings_for(loaded.tokenizer)
+    messages = [Message(opening.tokens, opening.message_tokens, opening.prompt) for opening in openings]
+    return lambda index: messages[index % len(messages)]
 
 
 def data_jobs(loaded: LoadedModel, items: Sequence[PlainText | Conversation]) -> Jobs:

@@ -1,7 +1,9 @@
 """How a model is brought to write texts of its own: it is given what comes before a user's words.
 
 With a chat template that is what the template puts there, so the model first writes a user's message and then answers
-it, as in Magpie (2406.08464). Without one it is whatever begins a text. Knows tokenizers; knows no model.
+it, as in Magpie (2406.08464). Half of the messages are begun for it, as a small model left to itself seldom comes to
+speak of sums, programs or texts to sum up. Without a template it is whatever begins a text. Knows tokenizers; knows no
+model.
 """
 
 from collections.abc import Sequence
@@ -11,6 +13,17 @@ from mtplx.engine.errors import InvalidRequestError
 from mtplx.engine.text.tokenizer import Tokenizer
 
 _MARK = "\ue000MESSAGE\ue001"
+
+BEGINNINGS = (  # without a space at the end: the next word brings its own
+    "A shop sells", "Explain", "Write a Python function that", "Translate from German into English: Die",
+    "Summarize this article:\n\nThe", "Who was", "How many", "Write a short story about",
+    "Read the passage and answer the question after it.\n\nPassage: The", "Anna has", "What is the",
+    "Explain this code:\n\n```python\ndef", "Give a short summary of the text below.\n\nOn", "When did", "Describe",
+    "Imagine you are a", "Translate the following sentence into English: Der", "If a",
+    "Answer the question from these documents.\n\nDocument 1: The", "Compare", "Write a program that", "Where is the",
+    "Two friends", "Summarize: A", "Compose an email", "Why do", "Here is a list of", "A farmer", "How does",
+    "Pretend to be a", "Context: In", "Extract the",
+)  # fmt: skip
 
 
 class Opening(Protocol):
@@ -25,21 +38,25 @@ class Opening(Protocol):
 
 
 class ChatOpening:
-    """The template's words before a user's message. Raises InvalidRequestError if the model has no template."""
+    """The template's words before a user's message, and the beginning of that.
 
-    message_tokens = 96
+    Raises InvalidRequestError if the model has no template.
+    """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    message_tokens = 128
+
+    def __init__(self, tokenizer: Tokenizer, beginning: str = "") -> None:
         before, found, _ = _rendered(tokenizer, _MARK).partition(_MARK)
         self._tokenizer = tokenizer
-        self.tokens = tuple(tokenizer.encode(before, add_special_tokens=False))
+        self._begun = tokenizer.encode(beginning, add_special_tokens=False)
+        self.tokens = tuple(tokenizer.encode(before + beginning, add_special_tokens=False))
         if not found or not self.tokens:
             raise InvalidRequestError(
                 "the model's chat template doesn't tell where a user's message begins; give texts with --data"
             )
 
     def prompt(self, written: Sequence[int]) -> tuple[int, ...] | None:
-        message = self._tokenizer.decode(written).replace("\ufffd", "").strip()
+        message = self._tokenizer.decode([*self._begun, *written]).replace("\ufffd", "").strip()
         if not message:
             return None
         return tuple(self._tokenizer.encode(_rendered(self._tokenizer, message), add_special_tokens=False))
@@ -61,14 +78,19 @@ class TextOpening:
         return self.tokens + words if words else None
 
 
-def opening_for(tokenizer: Tokenizer) -> Opening:
-    """Of a chat if the model has a template for chats, else of a text. Raises InvalidRequestError for neither."""
+def openings_for(tokenizer: Tokenizer) -> list[Opening]:
+    """To be taken in turn: of chats if the model has a template for chats, else of a text.
+
+    Each comes twice on end, as every other answer is a greedy one. Raises InvalidRequestError for neither.
+    """
     try:
-        return ChatOpening(tokenizer)
+        free = ChatOpening(tokenizer)
     except InvalidRequestError as reason:
         if "no chat template" not in str(reason):
             raise
-        return TextOpening(tokenizer)
+        return [TextOpening(tokenizer)]
+    begun = [ChatOpening(tokenizer, beginning) for beginning in BEGINNINGS]
+    return [opening for each in begun for opening in (free, free, each, each)]
 
 
 def _rendered(tokenizer: Tokenizer, message: str) -> str:

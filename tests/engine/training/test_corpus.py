@@ -13,7 +13,7 @@ from mtplx.engine.models.running import make_target
 from mtplx.engine.training.corpus import LEFT_OUT, CorpusPlan, CorpusWriter
 from mtplx.engine.training.data import Conversation, PlainText
 from mtplx.engine.training.jobs import Answer, Jobs, Message, data_jobs, own_jobs
-from mtplx.engine.training.openings import ChatOpening, TextOpening, opening_for
+from mtplx.engine.training.openings import BEGINNINGS, ChatOpening, TextOpening, openings_for
 from mtplx.engine.training.states import StateFile, computed_states
 from mtplx.engine.training.texts import Text, TextFile
 from tests.engine.training.predictable import predictable_model
@@ -118,8 +118,17 @@ def test_a_chat_opens_with_what_its_template_puts_before_the_users_words() -> No
     assert opening.prompt([*b" \n", EOS]) is None
 
 
+def test_half_of_the_messages_are_begun_and_each_beginning_is_answered_both_ways() -> None:
+    openings = openings_for(ByteTokenizer())
+    begun = [bytes(opening.tokens).decode().removeprefix("<user>") for opening in openings]
+    assert begun[2::4] == begun[3::4] == list(BEGINNINGS)
+    assert not any(begun[0::4])
+    assert not any(begun[1::4])
+    assert openings[2].prompt([*b" 3 pears.", EOS]) == tuple(b"<user>A shop sells 3 pears.\n<assistant>")
+
+
 def test_without_a_template_the_model_goes_on_from_the_beginning_of_a_text() -> None:
-    opening = opening_for(NoTemplate())
+    [opening] = openings_for(NoTemplate())
     assert isinstance(opening, TextOpening)
     assert opening.tokens == (EOS,)
     assert opening.prompt([70, 71]) == (EOS, 70, 71)
