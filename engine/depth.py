@@ -2,13 +2,21 @@
 
 With V(m) the cost of a round of m rows, d that of drafting a token and s_i the probability that a draft survives up to
 position i, a round of depth k takes (k·d + V(k + 1)) / (1 + s_1 + … + s_k) for each token of output. What is least is
-best; k = 0 is plain decoding (the speedup of Leviathan et al., 2211.17192, with measured costs).
+best; k = 0 is plain decoding (the speedup of Leviathan et al., 2211.17192, with measured costs). Where a drafter ends
+its drafts early, costs and gains are those of the positions that are drafted at all.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 _MARGIN = 0.03  # a change must promise this much
+
+
+class Worth(NamedTuple):
+    """The chances to survive at which a token is worth drafting, and one drafted already worth verifying."""
+
+    drafting: float
+    verifying: float
 
 
 class Option(NamedTuple):
@@ -33,6 +41,25 @@ def depth_options(
         num_tokens += share
         options.append(Option((depth * draft_s + curve[depth]) / num_tokens + start_s, drafter, depth))
     return options
+
+
+def early_option(
+    drafter: str,
+    shares: Sequence[float],
+    reaches: Sequence[float],
+    curve: Sequence[float],
+    draft_s: float,
+    start_s: float = 0.0,
+) -> Option:
+    """Asking for as many tokens as there are `reaches`, of a drafter that ends its drafts where more would not pay.
+
+    `reaches` are the probabilities that a token is drafted at each position, `shares` that it is and survives; the
+    others as for `depth_options`.
+    """
+    round_s = curve[0]
+    for position, reach in enumerate(reaches, 1):
+        round_s += reach * (draft_s + curve[position] - curve[position - 1])
+    return Option(round_s / (1.0 + sum(shares)) + start_s, drafter, len(reaches))
 
 
 def choose(options: Sequence[Option], previous: tuple[str, int] | None) -> Option:

@@ -17,20 +17,23 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.costs import Costs
-from mtplx.engine.depth import Option, choose, depth_options, share_rows
+from mtplx.engine.depth import Option, Worth, choose, depth_options, early_option, share_rows
 from mtplx.engine.drafters.base import MAX_CONFIDENCE
+from mtplx.engine.plan_memory import FIRST_WAIT, Memory, Proposal, usual_record
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.survival import SurvivalRecord, pooled_survival, survival
 from mtplx.engine.types import AUTO, FORCED, HEAD, MOST_HIDDEN_ROWS, PLAIN, RoundRecord, SpeculationReport
 
+ENDING_EARLY = frozenset({HEAD})  # drafters that end a draft where a further token would not pay
 COPYING = "ngram"  # the drafter that copies: its drafts cost next to nothing, and without confidence there are none
 
+_NEAR = 4  # draft positions among which an early end is expected
+_REACH_GUESS = 0.7  # the chance that a drafter that may end early goes on, until measured
 _NEGLIGIBLE = 0.02  # chance of a draft position that is not worth a thought
-_OWN_MEMORY, _USUAL_MEMORY = 24.0, 256.0  # trials
 _TRIAL_SHARE = 0.01  # of the time, for trials
 _MOST_SAVED = 64.0  # times a token's that may be saved up for trials
 _TRIAL_ROUNDS = 4
-_FIRST_WAIT, _LONGEST_WAIT = 16, 4096  # rounds between trials of a drafter
+_LONGEST_WAIT = 4096  # rounds between trials of a drafter
 _LOOK_EVERY = 8  # rounds between looks for something to try
 _HOPE = 0.6  # how much of the expected time a drafter that is not in use might take
 _UNCERTAIN_HOPE = 0.7  # the same for a number of rows whose cost is uncertain
@@ -44,73 +47,16 @@ _FIRST_TRIAL_LAG = 256  # the most rows to catch up with in the first trial of a
 class Plan:
     """Who drafts in a round, and how many tokens; `asks` tells how many each drafter is to propose.
 
-    What is proposed beyond the plan is not verified, but learnt from. `least_share` is the chance to survive at which
-    a further draft token would cost as much as it brings; 0 where that is not asked or not known. `failed` says that
-    there is no plan, because the drafter raised.
+    What is proposed beyond the plan is not verified, but learnt from. `worth` tells a drafter that may end
+    early when to; None where that is not asked or not known. `failed` says that there is no plan, because the drafter
+    raised.
     """
 
     drafter: str = PLAIN
     depth: int = 0
     asks: Mapping[str, int] = field(default_factory=dict)
-    least_share: float = 0.0
+    worth: Worth | None = None
     failed: bool = False
-
-
-@dataclass
-class _Proposal:
-    """A draft whose tokens are met by the text one by one."""
-
-    records: tuple[SurvivalRecord, ...]
-    start: int
-    tokens: tuple[int, ...]
-    num_met: int = 0
-
-    def meet(self, text: list[int]) -> bool:
-        """Learn from how the text has gone on; whether there is more to learn."""
-        while self.num_met < len(self.tokens):
-            place = self.start + self.num_met
-            if place >= len(text):
-                return True
-            survived = text[place] == self.tokens[self.num_met]
-            for record in self.records:
-                record.observe(self.num_met, survived)
-            if not survived:
-                return False
-            self.num_met += 1
-        return False
-
-
-@dataclass
-class _Use:
-    """How a sequence stands with a drafter that keeps a place of its own in the text."""
-
-    place: int = 0  # tokens of the text when it drafted last
-    catching_up_s: float = 0.0
-    wait: int = _FIRST_WAIT
-    next_trial: int = _FIRST_WAIT
-
-
-@dataclass
-class _Memory:
-    """What is kept of one sequence."""
-
-    own: defaultdict[tuple[str, int], SurvivalRecord] = field(default_factory=lambda: defaultdict(_own_record))
-    proposals: dict[tuple[str, int], _Proposal] = field(default_factory=dict)
-    uses: defaultdict[str, _Use] = field(default_factory=lambda: defaultdict(_Use))
-    chosen: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # by how confident drafters were
-    confidences: Mapping[str, int] = field(default_factory=dict)
-    num_rounds: int = 0
-    token_s: float = 0.0  # expected of the best plan, at the usual speed
-    trying: tuple[str, int] | None = None
-    trial_rounds: int = 0
-
-
-def _own_record() -> SurvivalRecord:
-    return SurvivalRecord(_OWN_MEMORY)
-
-
-def _usual_record() -> SurvivalRecord:
-    return SurvivalRecord(_USUAL_MEMORY)
 
 
 class Planner:
@@ -119,8 +65,9 @@ class Planner:
     def __init__(self, drafters: tuple[str, ...]) -> None:
         self._drafters = tuple(drafter for drafter in drafters if drafter != FORCED)
         self._can_force = FORCED in drafters
-        self._memories: WeakKeyDictionary[DecodedSequence, _Memory] = WeakKeyDictionary()
-        self._usual: defaultdict[tuple[str, bool, int], SurvivalRecord] = defaultdict(_usual_record)
+        self._memories: WeakKeyDictionary[DecodedSequence, Memory] = WeakKeyDictionary()
+        self._usual: defaultdict[tuple[str, bool, int], SurvivalRecord] = defaultdict(usual_record)
+        self._usual_reach: defaultdict[tuple[str, bool], SurvivalRecord] = defaultdict(usual_record)
         self._costs: dict[tuple[bool, int], Costs] = {}
         self._latest = Costs()
         self._is_shared = False  # whether the latest round was
@@ -141,7 +88,7 @@ class Planner:
 
     def plan(self, sequence: DecodedSequence, confidences: Mapping[str, int]) -> Plan:
         """The next round, given how confident each of the sequence's `candidates` is of a draft."""
-        memory = self._memories.setdefault(sequence, _Memory())
+        memory = self._memories.setdefault(sequence, Memory())
         longest, request = sequence.max_depth, sequence.request
         if confidences.get(FORCED):
             return Plan(FORCED, longest, {FORCED: longest})
@@ -155,8 +102,8 @@ class Planner:
         else:
             drafter, depth = request.drafter, longest
         asks = {COPYING: longest} if confidences.get(COPYING) else {}
-        least_share = self._least_share(sequence, memory, drafter, depth) if request.auto_depth and depth else 0.0
-        return Plan(drafter, depth, asks if drafter == PLAIN else {drafter: depth, **asks}, least_share)
+        worth = self._worth(sequence, memory, drafter, depth) if request.auto_depth and depth else None
+        return Plan(drafter, depth, asks if drafter == PLAIN else {drafter: depth, **asks}, worth)
 
     def plan_together(
         self, sequences: Sequence[DecodedSequence], confidences: Sequence[Mapping[str, int]], most_rows: int
@@ -169,7 +116,7 @@ class Planner:
         """
         drafters, fixed, shares = [], [], []
         for sequence, known in zip(sequences, confidences, strict=True):
-            memory = self._memories.setdefault(sequence, _Memory())
+            memory = self._memories.setdefault(sequence, Memory())
             memory.confidences, memory.token_s, memory.trying, memory.trial_rounds = _unforced(known), 0.0, None, 0
             self._longest = max(self._longest, sequence.max_depth)
             drafter, depth = _given(sequence, known)
@@ -187,13 +134,18 @@ class Planner:
             plans.append(Plan(drafter, depth, {drafter: depth, **asks}) if depth else Plan(asks=asks))
         return plans
 
-    def _shares(self, sequence: DecodedSequence, memory: _Memory, drafter: str) -> list[float]:
+    def _shares(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> list[float]:
         """How likely the drafter's next draft survives up to each position."""
         own, usual = self._records(sequence, memory, drafter)
         guess = memory.confidences[drafter] / (MAX_CONFIDENCE + 1) or 0.5
         return survival(own, usual, guess, sequence.max_depth, _NEGLIGIBLE)
 
-    def _choose(self, sequence: DecodedSequence, memory: _Memory) -> tuple[str, int]:
+    def _reaches(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> list[float]:
+        """How likely the drafter, asked for as much as there may be, drafts a token at each position."""
+        usual = self._usual_reach[drafter, sequence.request.sampling.greedy]
+        return survival(memory.own_reach[drafter], usual, _REACH_GUESS, sequence.max_depth, 0.0)
+
+    def _choose(self, sequence: DecodedSequence, memory: Memory) -> tuple[str, int]:
         """Drafter and depth by measured gain; plain rounds until it is known what those cost."""
         costs = self._costs_of(sequence)
         if not costs.measured:
@@ -219,25 +171,28 @@ class Planner:
         memory.chosen[situation] = best.drafter, best.depth
         return best.drafter, best.depth
 
-    def _least_share(self, sequence: DecodedSequence, memory: _Memory, drafter: str, depth: int) -> float:
+    def _worth(self, sequence: DecodedSequence, memory: Memory, drafter: str, depth: int) -> Worth:
         costs = self._costs_of(sequence)
-        curve = costs.curve(depth + 1)
-        row_s = (curve[depth] - curve[0]) / depth
-        return (costs.draft(drafter) + row_s) / memory.token_s
+        curve, near = costs.curve(depth + 1), min(depth, _NEAR)
+        row_s = (curve[near] - curve[0]) / near
+        return Worth((costs.draft(drafter) + row_s) / memory.token_s, row_s / memory.token_s)
 
-    def _options(self, sequence: DecodedSequence, memory: _Memory, costs: Costs, drafter: str) -> Iterator[Option]:
+    def _options(self, sequence: DecodedSequence, memory: Memory, costs: Costs, drafter: str) -> Iterator[Option]:
         confidence, longest = memory.confidences[drafter], sequence.max_depth
         if drafter == COPYING and not confidence:
             return
         shares = self._shares(sequence, memory, drafter)
         curve, draft_s = costs.curve(longest + 1), costs.draft(drafter)
         start_s = self._catch_up_s(sequence, memory, costs, drafter) / max(1, min(_HORIZON, _remaining(sequence)))
-        if sequence.request.auto_depth:
+        if sequence.request.auto_depth and drafter in ENDING_EARLY:
+            reaches = self._reaches(sequence, memory, drafter)
+            yield early_option(drafter, shares, reaches, curve, draft_s, start_s)
+        elif sequence.request.auto_depth:
             yield from depth_options(drafter, shares, curve, draft_s, start_s)
         else:
             yield Option((longest * draft_s + curve[longest]) / (1.0 + sum(shares)) + start_s, drafter, longest)
 
-    def _catch_up_s(self, sequence: DecodedSequence, memory: _Memory, costs: Costs, drafter: str) -> float:
+    def _catch_up_s(self, sequence: DecodedSequence, memory: Memory, costs: Costs, drafter: str) -> float:
         """What a drafter that has been idle costs before it can draft again."""
         if drafter == COPYING:
             return 0.0
@@ -247,7 +202,7 @@ class Planner:
     # ---- trials -------------------------------------------------------------------------------------------------
 
     def _trial(
-        self, sequence: DecodedSequence, memory: _Memory, costs: Costs, options: list[Option], best: Option
+        self, sequence: DecodedSequence, memory: Memory, costs: Costs, options: list[Option], best: Option
     ) -> tuple[str, int] | None:
         """A drafter and depth that might be better than the best, and can be tried for what has been saved."""
         saved_s = self._saved_s / costs.slowness
@@ -258,7 +213,10 @@ class Planner:
             most_hopeful = min((option for option in options if option.drafter == drafter), default=best)
             once_s = self._catch_up_s(sequence, memory, costs, drafter)
             num_rows = _num_behind(sequence, memory, drafter)
-            price_s = once_s + _TRIAL_ROUNDS * most_hopeful.depth * costs.draft(drafter)
+            num_tokens: float = most_hopeful.depth
+            if drafter in ENDING_EARLY and sequence.request.auto_depth:
+                num_tokens = sum(self._reaches(sequence, memory, drafter))
+            price_s = once_s + _TRIAL_ROUNDS * num_tokens * costs.draft(drafter)
             is_first = drafter not in self._tried_before and num_rows <= _FIRST_TRIAL_LAG
             is_affordable = _HOPE * most_hopeful.token_s < best.token_s and price_s < saved_s
             if most_hopeful is not best and (is_first or is_affordable):
@@ -290,7 +248,11 @@ class Planner:
         num_behind = _num_behind(sequence, memory, drafter)
         if tokens:
             records = self._records(sequence, memory, drafter)
-            memory.proposals[drafter, place] = _Proposal(records, place, tokens)
+            may_end_early = drafter in ENDING_EARLY and sequence.worth is not None
+            ended_early = may_end_early and len(tokens) < num_asked
+            memory.proposals[drafter, place] = Proposal(records, place, tokens, ended_early)
+            if may_end_early:
+                self._observe_reach(sequence, memory, drafter, len(tokens), num_asked)
         if drafter == COPYING:
             costs.observe_draft(drafter, num_asked, seconds)
         elif not tokens:
@@ -302,6 +264,14 @@ class Planner:
             catching_up_s = use.catching_up_s + seconds - costs.slowness * len(tokens) * costs.draft(drafter)
             costs.observe_catch_up(drafter, num_behind, max(0.0, catching_up_s))
         use.place, use.catching_up_s = place, 0.0
+
+    def _observe_reach(
+        self, sequence: DecodedSequence, memory: Memory, drafter: str, num_tokens: int, num_asked: int
+    ) -> None:
+        usual = self._usual_reach[drafter, sequence.request.sampling.greedy]
+        for record in (memory.own_reach[drafter], usual):
+            for position in range(min(num_tokens + 1, num_asked)):
+                record.observe(position, position < num_tokens)
 
     def verified(self, sequence: DecodedSequence, num_rows: int, seconds: float) -> None:
         """A forward for the sequence alone, and judging, took this long."""
@@ -316,7 +286,7 @@ class Planner:
 
     def committed(self, sequence: DecodedSequence, record: RoundRecord, *, num_emitted: int) -> None:
         """The sequence has got that many tokens more by a round."""
-        memory, costs = self._memories.setdefault(sequence, _Memory()), self._costs_of(sequence)
+        memory, costs = self._memories.setdefault(sequence, Memory()), self._costs_of(sequence)
         memory.num_rounds += 1
         memory.proposals = {key: each for key, each in memory.proposals.items() if each.meet(sequence.tokens)}
         if record.drafter == FORCED or not memory.token_s or self._is_shared:  # what others cost is no trial's fault
@@ -328,7 +298,7 @@ class Planner:
             memory.trial_rounds = max(0, memory.trial_rounds - 1)
         elif record.num_drafted and record.drafter != COPYING:
             use = memory.uses[record.drafter]
-            use.wait, use.next_trial = _FIRST_WAIT, memory.num_rounds + _FIRST_WAIT
+            use.wait, use.next_trial = FIRST_WAIT, memory.num_rounds + FIRST_WAIT
         self._saved_s = min(self._saved_s, _MOST_SAVED * memory.token_s * costs.slowness)
 
     # ---- what has been learnt -----------------------------------------------------------------------------------
@@ -351,7 +321,7 @@ class Planner:
         )
 
     def _records(
-        self, sequence: DecodedSequence, memory: _Memory, drafter: str
+        self, sequence: DecodedSequence, memory: Memory, drafter: str
     ) -> tuple[SurvivalRecord, SurvivalRecord]:
         """How drafts like the drafter's next one survived in this sequence, and in all."""
         confidence = memory.confidences[drafter]
@@ -381,7 +351,7 @@ def _given(sequence: DecodedSequence, confidences: Mapping[str, int]) -> tuple[s
     return COPYING, 0
 
 
-def _num_behind(sequence: DecodedSequence, memory: _Memory, drafter: str) -> int:
+def _num_behind(sequence: DecodedSequence, memory: Memory, drafter: str) -> int:
     """Rows of the text that a drafter has still to see. A head begins late rather than to see many."""
     num_behind = len(sequence.tokens) - memory.uses[drafter].place
     return min(num_behind, MOST_HIDDEN_ROWS) if drafter == HEAD else num_behind

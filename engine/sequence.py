@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from mtplx.engine.cache import SequenceCache
+from mtplx.engine.depth import Worth
 from mtplx.engine.randomness import RandomKey, fresh_seed
 from mtplx.engine.sampling import TokenHistory
 from mtplx.engine.text.stream import TextStream
@@ -28,7 +29,7 @@ class Sequence:
         seed = request.sampling.seed
         self.key = RandomKey(fresh_seed() if seed is None else seed, request.choice)
         self.speculation = SpeculationStats.none(request.draft_depth)
-        self.least_share = 0.0  # the chance to survive that makes a draft token worth adding, where that is known
+        self.worth: Worth | None = None  # of draft tokens in the round under way, where that is known
         self.prompt_scores: tuple[TokenScore, ...] = ()  # of the second token on, as far as they are known
         self.error: Exception | None = None  # that came of scoring the prompt
         self.reason: FinishReason | None = None  # why the text has ended, once it has

@@ -95,7 +95,7 @@ class Speculator:
         seconds = [(time.perf_counter() - started_at_s) / len(plans) for _ in plans]
         drafts = [Draft(drafter=plan.drafter, depth=plan.depth, failed=plan.failed) for plan in plans]
         for sequence, plan in zip(sequences, plans, strict=True):
-            sequence.least_share = plan.least_share
+            sequence.worth = plan.worth
         for name, drafter in self.drafters.items():
             asking = [index for index, plan in enumerate(plans) if name in plan.asks]
             if not asking:

@@ -49,14 +49,15 @@ class PartOfVocabulary:
 class GrowingDraft:
     """The draft of `depth` tokens after a sequence, of which none is there yet. `depth` 0 asks for none.
 
-    `share` is about how likely all its tokens survive, as the drafter believes.
+    `likeliest` has for each token the probability of the one that the drafter held likeliest, if the sequence's drafts
+    are to end where a further token is not worth adding.
     """
 
     def __init__(self, sequence: DecodedSequence, depth: int) -> None:
         self.sequence = sequence
         self.depth = depth
         self.tokens: list[int] = []
-        self.share = 1.0
+        self.likeliest: list[float] = []
         self.failed = False
         self._history = sequence.history.ahead()
         self._distributions: list[Distribution] = []
@@ -70,6 +71,12 @@ class GrowingDraft:
     @property
     def is_done(self) -> bool:
         return self.failed or len(self.tokens) >= self.depth
+
+    def drop_last(self) -> None:
+        """Take the last token back, and add no more."""
+        self.depth = len(self.tokens) - 1
+        for parts in (self.tokens, self.likeliest, self._distributions):
+            del parts[self.depth :]
 
     def add(self, logits: Logits, part: PartOfVocabulary | None = None) -> None:
         """Add a token by the logits [V] for it, or by those [N] of a part of the vocabulary.
@@ -88,8 +95,8 @@ class GrowingDraft:
         self.tokens.append(token)
         if probabilities is not None:
             self._distributions.append(probabilities)
-        if self.sequence.least_share > 0.0:
-            self.share *= _likeliest_share(logits) if probabilities is None else probabilities[token]
+        if self.sequence.worth is not None:
+            self.likeliest.append(_likeliest_share(logits) if probabilities is None else float(probabilities.max()))
 
     def _draw(
         self, logits: Logits, part: PartOfVocabulary | None, position: int

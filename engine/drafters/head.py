@@ -4,6 +4,7 @@ The head sees the true hidden state of every committed row, and the token after 
 states of its own making. Knows how to keep its cache beside the sequences; knows no model.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -11,6 +12,7 @@ from weakref import WeakKeyDictionary
 import mlx.core as mx
 
 from mtplx.engine.cache import SequenceCache
+from mtplx.engine.drafters.calibration import Calibration
 from mtplx.engine.drafters.growing import GrowingDraft, Growth, PartOfVocabulary
 from mtplx.engine.hidden import HiddenPiece
 from mtplx.engine.models.running_head import Pairs, RunningHead
@@ -30,6 +32,7 @@ class _Place:
     start: int
     hidden: mx.array  # [1, D]
     logits: Logits  # [N]
+    likeliest: Sequence[float] = ()  # of the tokens last drafted, as `GrowingDraft` has it
 
     @property
     def end(self) -> int:
@@ -41,7 +44,7 @@ class HeadDrafter:
 
     One forward a draft position serves all sequences. What the target's cache holds of hidden states is taken in every
     round; where that is more than a chunk, as after a long prompt, a chunk is, and there is no draft meanwhile. A draft
-    ends where the next token is not worth adding.
+    ends where the next token is not worth adding, by how often tokens drafted with such confidence survived so far.
     """
 
     name = HEAD
@@ -52,6 +55,7 @@ class HeadDrafter:
         self._part = part
         self._places: WeakKeyDictionary[DecodedSequence, _Place] = WeakKeyDictionary()
         self._growth = Growth(self.name)
+        self._calibrations = {greedy: Calibration() for greedy in (True, False)}
 
     def confidence(self, sequence: DecodedSequence) -> int:
         return 0
@@ -63,11 +67,12 @@ class HeadDrafter:
             for sequence, place, depth in zip(sequences, places, depths, strict=True)
         ]
         growing = [(draft, place) for draft, place in zip(drafts, places, strict=True) if place and not draft.is_done]
+        begun = list(growing)
         latest = [(place.hidden, place.logits) for _, place in growing]
         while growing:
             for (draft, _), (_, logits) in zip(growing, latest, strict=True):
                 self._growth.add(draft, logits, self._part)
-            left = [index for index, (draft, _) in enumerate(growing) if _is_worth_more(draft)]
+            left = [index for index, (draft, _) in enumerate(growing) if self._is_worth_more(draft)]
             growing, hidden = [growing[index] for index in left], [latest[index][0] for index in left]
             if growing:
                 foreseen = self._head.forward(
@@ -77,11 +82,37 @@ class HeadDrafter:
                     ]
                 )
                 latest = [(foreseen.hidden[i : i + 1], foreseen.logits[i]) for i in range(len(growing))]
+        for draft, place in begun:
+            place.likeliest = draft.likeliest
         self._places.update({seq: place for seq, place in zip(sequences, places, strict=True) if place is not None})
         return [draft.draft for draft in drafts]
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing: rows of drafts stand on guessed hidden states, so they go whatever becomes of the drafts."""
+        """Learn how far confidence is to be trusted. Rows of drafts stand on guessed hidden states: they go anyway."""
+        for outcome in outcomes:
+            place, calibration = self._places.get(outcome.sequence), self._calibration(outcome.sequence)
+            likeliest = () if place is None else place.likeliest
+            for index, probability in enumerate(likeliest[: len(outcome.draft)]):
+                survived = index < outcome.num_accepted
+                if not survived and outcome.sequence.reason is not None:
+                    break  # it may have been right, and the text was over
+                calibration.observe(probability, survived)
+                if not survived:
+                    break
+
+    def _calibration(self, sequence: DecodedSequence) -> Calibration:
+        return self._calibrations[sequence.request.sampling.greedy]
+
+    def _is_worth_more(self, draft: GrowingDraft) -> bool:
+        """Whether to draft a further token. The last one is taken back if it is not even worth verifying."""
+        worth = draft.sequence.worth
+        if draft.failed or worth is None:
+            return not draft.is_done
+        calibration = self._calibration(draft.sequence)
+        chance = math.prod(map(calibration.rate, draft.likeliest))
+        if chance < worth.verifying and len(draft.tokens) > 1:  # there is one at least, for there is no draft of none
+            draft.drop_last()
+        return not draft.is_done and chance * calibration.usual_rate >= worth.drafting
 
     def _catch_up(self, sequences: Sequence[DecodedSequence]) -> list[_Place | None]:
         """Feed the head what its sequences hold; where it is in each then, None where it has nothing to go by."""
@@ -114,7 +145,3 @@ class HeadDrafter:
     def _is_at_end(self, sequence: DecodedSequence, place: _Place | None) -> bool:
         """Whether the head knows all rows but that of the pending token, which has none."""
         return place is not None and place.end == len(sequence.tokens) - 1
-
-
-def _is_worth_more(draft: GrowingDraft) -> bool:
-    return not draft.is_done and draft.share >= draft.sequence.least_share

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mtplx.engine.depth import Worth
 from mtplx.engine.planning import COPYING, Planner
 from mtplx.engine.sequence import Sequence
 from mtplx.engine.types import AUTO, PLAIN, Request, RoundRecord, SamplingParams
@@ -19,11 +20,24 @@ RIGHT, WRONG = 1, 0
 
 @dataclass(frozen=True)
 class Helper:
-    """A drafter: the chance that it knows the token at a place, what a token costs it, and catching up with a row."""
+    """A drafter: the chance that it knows the token at a place, what a token costs it, and catching up with a row.
+
+    One that `ends_early` is aware of its chances, and goes on as long as they are what is asked for.
+    """
 
     chance: Callable[[int], float]
     token_s: float = 0.0
     catch_up_s: float = 0.0
+    ends_early: bool = False
+
+    def num_drafted(self, place: int, num_asked: int, worth: Worth | None) -> tuple[int, int]:
+        """How many tokens it drafts, and how many of them it proposes."""
+        share = 1.0
+        for count in range(1, num_asked + 1):
+            share *= self.chance(place + count - 1)
+            if self.ends_early and worth is not None and share < worth.drafting:
+                return count, max(1, count - (share < worth.verifying))
+        return num_asked, num_asked
 
 
 @dataclass
@@ -88,16 +102,18 @@ def _round(machine, helpers, planner, sequence, knows, places, random, course) -
     place = len(sequence.tokens)
     confidences = {name: _confidence(name, knows[name], place) for name in planner.candidates(sequence)}
     plan = planner.plan(sequence, confidences)
+    sequence.worth = plan.worth
     num_right, num_drafted, draft_s = 0, 0, 0.0
     for name, num_asked in plan.asks.items():
         helper = helpers[name]
-        seconds = helper.token_s * num_asked + helper.catch_up_s * (place - places[name])
+        num_made, num_proposed = helper.num_drafted(place - len(PROMPT), num_asked, plan.worth)
+        seconds = helper.token_s * num_made + helper.catch_up_s * (place - places[name])
         places[name] = place
-        tokens = tuple(RIGHT if known else WRONG for known in knows[name][place : place + num_asked])
+        tokens = tuple(RIGHT if known else WRONG for known in knows[name][place : place + num_proposed])
         planner.drafted(sequence, name, tokens, num_asked=num_asked, seconds=seconds)
         draft_s += seconds
         if name == plan.drafter:
-            num_drafted = plan.depth
+            num_drafted = min(plan.depth, num_proposed)
             num_right = (*tokens[: plan.depth], WRONG).index(WRONG)
     verify_s = machine.round_s(num_drafted + 1) * machine.noise(random, course.seconds)
     planner.verified(sequence, num_drafted + 1, verify_s)

@@ -143,25 +143,44 @@ def test_drafts_of_a_sequence_that_decodes_plainly_teach_too() -> None:
 
 @pytest.mark.parametrize("token_s", [0.0002, 0.001])
 def test_a_further_draft_token_is_to_bring_what_it_costs(token_s: float) -> None:
-    planner = Planner(("head",))
-    rehearse(Machine(native), {"head": Helper(always(0.8), token_s)}, planner=planner, num_tokens=600)
+    planner, helpers = Planner(("head",)), {"head": Helper(always(0.8), token_s, ends_early=True)}
+    rehearse(Machine(native), helpers, planner=planner, num_tokens=600)
+    course = rehearse(Machine(native), helpers, planner=planner, num_tokens=600)
     sequence = Sequence(
         Request("test", PROMPT, 300, SamplingParams(temperature=0.0), depth=16, drafter="head", auto_depth=True),
         TabularCache(),
         None,  # type: ignore[arg-type]
     )
     plan = planner.plan(sequence, {"head": 0})
-    round_s = plan.depth * token_s + native(plan.depth + 1)
-    row_s = (native(plan.depth + 1) - native(1)) / plan.depth
-    num_tokens = sum(0.8**position for position in range(plan.depth + 1))
-    assert plan.least_share == pytest.approx((token_s + row_s) / (round_s / num_tokens), rel=0.1)
+    row_s = (native(5) - native(1)) / 4
+    assert plan.depth == 16
+    assert plan.worth == pytest.approx((np.array([token_s + row_s, row_s]) / (course.seconds / 600)), rel=0.1)
     sequence.request = replace(sequence.request, auto_depth=False)
-    assert planner.plan(sequence, {"head": 0}).least_share == 0.0
+    assert planner.plan(sequence, {"head": 0}).worth is None
+
+
+def test_a_drafter_that_ends_where_it_is_unsure_beats_every_fixed_depth() -> None:
+    def by_turns(place: int) -> float:
+        return 0.95 if place % 20 < 12 else 0.1
+
+    helpers = {"head": Helper(by_turns, 0.0005, ends_early=True)}
+    seconds = warm(Machine(native, noisy), helpers).seconds
+    assert seconds < 0.97 * best_fixed(Machine(native, noisy), {"head": Helper(by_turns, 0.0005)}, "head")
+
+
+def test_one_that_is_hardly_ever_sure_is_left_alone() -> None:
+    helpers = {"head": Helper(always(0.05), 0.0005, ends_early=True)}
+    machine = Machine(native, noisy)
+    plain = rehearse(machine, helpers, drafter="none").seconds
+    assert plain >= 0.97 * warm(machine, helpers).seconds
 
 
 def test_of_a_long_text_a_head_is_given_the_latest_rows_alone() -> None:
     """So catching up with the rest is no reason against it."""
-    helpers = {"head": Helper(always(0.8), 0.0005, 0.0001), "model": Helper(always(0.8), 0.0005, 0.0001)}
+    helpers = {
+        "head": Helper(always(0.8), 0.0005, 0.0001, ends_early=True),
+        "model": Helper(always(0.8), 0.0005, 0.0001),
+    }
     planner = Planner(tuple(helpers))
     for name in helpers:
         rehearse(Machine(native), helpers, planner=planner, num_tokens=600, drafter=name)

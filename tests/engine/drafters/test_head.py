@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mtplx.engine.depth import Worth
+from mtplx.engine.drafters.calibration import Calibration
 from mtplx.engine.drafters.growing import PartOfVocabulary
 from mtplx.engine.drafters.head import HeadDrafter
 from mtplx.engine.models.mtp import DraftHead
@@ -218,14 +220,18 @@ def test_a_draft_ends_where_another_token_is_not_worth_adding(params: SamplingPa
     [full] = drafter.propose([sequence], [8])
     states = states_of(rounds.target, PROMPT[:-1])
     shares = []
-    for position, token in enumerate(full.tokens):
+    for position in range(8):
         logits = plain_logits(head, states, PROMPT, full.tokens[:position]).astype(np.float64)
         share = np.exp(logits - logits.max())
-        shares.append(full.distributions[position][token] if full.distributions else share.max() / share.sum())
+        shares.append(full.distributions[position].max() if full.distributions else share.max() / share.sum())
     for length in range(1, 5):
-        sequence.least_share = float(np.prod(shares[:length])) * 1.001
+        unknown = Calibration().usual_rate  # of the token that would come
+        sequence.worth = Worth(float(np.prod(shares[:length])) * unknown * 1.001, 0.0)
         [draft] = drafter.propose([sequence], [8])
         assert draft.tokens == full.tokens[:length]
+        sequence.worth = Worth(sequence.worth.drafting, float(np.prod(shares[:length])) * 1.001)
+        [draft] = drafter.propose([sequence], [8])
+        assert draft.tokens == full.tokens[: max(1, length - 1)]
 
 
 def test_where_a_grammar_allows_none_of_the_heads_tokens_there_is_no_draft() -> None:
