@@ -1,9 +1,9 @@
 """Whether speculation pays: the drafter `auto`, choosing its depth, beside plain decoding on several kinds of text.
 
-Run it with nothing else running. SPEC_BENCH names the questions of Spec-Bench (question.jsonl, Xia et al. 2401.07851);
-the copy-heavy prompts are the built-in ones. A speedup is the ratio of total decoding times, plain over auto, at
-temperature 0, prefill left out; the two take turns. With JSON=path the rows are written there too. Exits with 1 when a
-row falls short.
+Run it with nothing else running: it takes a quarter of an hour. SPEC_BENCH names the questions of Spec-Bench
+(question.jsonl, Xia et al. 2401.07851); the copy-heavy prompts are the built-in ones. A speedup is the ratio of total
+decoding times, plain over auto, prefill left out, at temperature 0 where nothing else is said; the two take turns. With
+JSON=path the rows are written there too. Exits with 1 when a row falls short.
 """
 
 import os
@@ -20,11 +20,14 @@ from mtplx.server.bench.measuring import Plan, Run, encode_prompt, measure
 from mtplx.server.bench.progress import Progress
 from mtplx.server.bench.prompts import BUILT_IN, Prompt, choose_prompts, read_prompts
 from mtplx.server.bench.summary import summarize
+from tests.bench.categories import MEAN_MUST, category_rows
 from tests.bench.row import Row, finish
 
 NUM_TOKENS = 128
 NUM_QUESTIONS = 20
+NUM_OF_EACH = 10  # questions, where all categories are asked
 AUTO = Cell("auto", "auto", 0.0)
+BY_TEMPERATURE = [Cell("auto", "auto", temperature) for temperature in MEAN_MUST]
 EXACTNESS_TOKENS = 48
 EXACTNESS_PROMPTS = 2
 
@@ -76,8 +79,9 @@ def exact_row(name: str, pairs: Sequence[tuple[Run, Run]]) -> Row:
     return Row(f"exact: {len(pairs)} {name}", 100 * equal / len(pairs), "%", 100)
 
 
-def plans(session: EngineSession, spec_bench: Sequence[Prompt]) -> tuple[list[Plan], list[Plan]]:
-    """One for each bar, and those for exactness: every drafter and depth, greedy, and sampled with shared noise."""
+def plans(session: EngineSession, spec_bench: Sequence[Prompt]) -> tuple[list[Plan], list[Plan], list[Plan]]:
+    """One for each bar, one for each temperature over all categories, and those for exactness: every drafter and depth,
+    greedy, and sampled with shared noise."""
     timed = [
         Plan(
             [encode_prompt(session.model, prompt, NUM_TOKENS) for prompt in bar.prompts(spec_bench)],
@@ -87,10 +91,14 @@ def plans(session: EngineSession, spec_bench: Sequence[Prompt]) -> tuple[list[Pl
         )
         for bar in BARS
     ]
+    asked = [
+        encode_prompt(session.model, prompt, NUM_TOKENS) for prompt in choose_prompts(spec_bench, limit=NUM_OF_EACH)
+    ]
+    by_temperature = [Plan(asked, [cell.plain(), cell], NUM_TOKENS) for cell in BY_TEMPERATURE]
     few = timed[0].prompts[:EXACTNESS_PROMPTS]
     greedy = Plan(few, make_cells(["ngram", "self", "auto"], [1, 3, 8, "auto"], [0.0]), EXACTNESS_TOKENS)
     sampled = make_cells(["ngram", "self", "auto"], [1, 3, 8, "auto"], [0.7])
-    return timed, [greedy, replace(greedy, cells=sampled, acceptance="coupled")]
+    return timed, by_temperature, [greedy, replace(greedy, cells=sampled, acceptance="coupled")]
 
 
 def runs_of(session: EngineSession, plan: Plan, progress: Progress) -> list[Run]:
@@ -111,12 +119,16 @@ def main() -> int:
     try:
         spec_bench = read_prompts(Path(path))
         with EngineSession(GenerationConfig()) as session:
-            timed, exact = plans(session, spec_bench)
+            timed, by_temperature, exact = plans(session, spec_bench)
             greedy: list[tuple[Run, Run]] = []  # plan by plan, for the same prompt may be decoded to other lengths
-            with Progress(sum(plan.num_runs for plan in (*timed, *exact))) as progress:
+            with Progress(sum(plan.num_runs for plan in (*timed, *by_temperature, *exact))) as progress:
                 for bar, plan in zip(BARS, timed, strict=True):
                     runs = runs_of(session, plan, progress)
                     tell(bar_rows(bar, runs))
+                    greedy += pairs_to_compare(runs, "rejection")
+                for cell, plan in zip(BY_TEMPERATURE, by_temperature, strict=True):
+                    runs = runs_of(session, plan, progress)
+                    tell(category_rows(runs, cell))
                     greedy += pairs_to_compare(runs, "rejection")
                 greedy += pairs_to_compare(runs_of(session, exact[0], progress), "rejection")
                 sampled = pairs_to_compare(runs_of(session, exact[1], progress), "coupled")

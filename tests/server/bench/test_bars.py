@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mtplx.server.bench.cells import Cell
 from tests.bench import bars
+from tests.bench.categories import category_rows
 from tests.bench.row import Row, finish
 from tests.server.bench.runs import run
 
@@ -25,6 +27,20 @@ def test_a_bar_is_over_the_ratio_of_total_times() -> None:
     row = last_row((5.0, 2.0), (1.0, 1.0))
     assert (row.value, row.must, row.ok) == (2.0, 2.0, True)
     assert last_row((5.0, 2.0), (1.0, 1.1)).ok is False
+
+
+@pytest.mark.parametrize(("temperature", "enough"), [(0.0, [True, False, True]), (0.7, [None, None, True])])
+def test_the_mean_over_categories_is_of_their_speedups_whatever_their_times(temperature, enough) -> None:
+    cell = Cell("auto", "auto", temperature)
+    times_s = [("qa", 1.8, 1.0), ("rag", 100.0, 100.0)]
+    runs = [
+        run(each, decode_s, category=category, prompt=category)
+        for category, plain_s, auto_s in times_s
+        for each, decode_s in ((cell.plain(), plain_s), (cell, auto_s))
+    ]
+    rows = category_rows(runs, cell)
+    assert [row.value for row in rows] == pytest.approx([1.8, 1.0, 1.4])
+    assert [row.ok for row in rows] == enough
 
 
 def test_one_different_text_is_too_many() -> None:
