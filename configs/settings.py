@@ -127,8 +127,8 @@ class Settings(BaseSettings):
     )
     draft_head: Path | None = Field(
         None,
-        description="folder of a draft head made for the model, for the drafter 'head'; the one that the model brings "
-        "along, if any, if not given",
+        description="folder of a draft head made for the model, for the drafter 'head', or none; the one that comes "
+        "with the model or with mtplx, if any, if not given",
     )
     max_running: int = Field(8, ge=1, description="requests decoded at a time")
     max_waiting: int = Field(128, ge=0, description="requests that may wait for their turn; more are answered 429")

@@ -34,6 +34,8 @@ from mtplx.kernels.report import KernelReport
 
 logger = logging.getLogger(__name__)
 
+NO_HEAD = Path("none")
+
 _M_MMAP_THRESHOLD = -3  # as <malloc.h> has it
 _LARGE_BLOCK_BYTES = 1 << 20
 
@@ -80,7 +82,10 @@ def load_draft_model(spec: str | None, kernels: KernelReport) -> LoadedModel | N
 
 def load_draft_head(path: Path | None, loaded: LoadedModel, kernels: KernelReport) -> DraftHead | None:
     """The head in the folder at `path`, or else the one that the model brings along, as fast as the model, which has
-    been sped up if it ever is. Raises ModelLoadError when the folder holds no head of this model."""
+    been sped up if it ever is; None if `path` is "none". Raises ModelLoadError when the folder holds no head of this
+    model."""
+    if path == NO_HEAD:
+        return None
     head = loaded.draft_head if path is None else load_head(path.expanduser(), loaded)
     if head is not None:
         speed_up(head.block, kernels)

@@ -12,6 +12,7 @@ from mtplx.engine.errors import InvalidRequestError, StageOrderError
 from mtplx.engine.limits import Limits
 from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.models.loading import load_model
+from mtplx.engine.models.shipped_head import with_shipped_head
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Emission, Speculator
 from mtplx.engine.text.tokenizer import ChatMessage
@@ -37,10 +38,11 @@ class GenerationConfig:
     """What to decode with. `drafter` and `speculative_depth` "auto" leave who drafts, and how many tokens a round, to
     measured gain; so does a depth of "auto" up to `max_speculative_depth`. `acceptance` None is "rejection", but
     "coupled" where a seed has to fix the text whatever the engine chooses. `prediction` is text that the output may
-    resemble. `model` is as for `--model`: None for the default one, a path, or a hub id; `draft_model`
-    names the model of the drafter "model" likewise, and `draft_head` a folder with the head of the drafter "head", None
-    the one that the model brings along. `threads` is how many the native kernels use on a CPU, None one for
-    each processor, and `activations` what they multiply quantized weights with: both are for the whole process.
+    resemble. `model` is as for `--model`: None for the default one, a path, or a hub id; `draft_model` names the model
+    of the drafter "model" likewise. `draft_head` is a folder with the head of the drafter "head", "none" for no head,
+    None for the one that comes with the model or with mtplx. `threads` is how many the native kernels use on a CPU,
+    None one for each processor, and `activations` what they multiply quantized weights with: both are for the whole
+    process.
 
     Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
     added to their logits. Raises InvalidRequestError, which names the field, for a value that `SamplingParams` refuses.
@@ -137,16 +139,18 @@ class EngineSession:
         kernels = prepare_kernels(
             use_native=self.config.native_kernels, threads=self.config.threads, inputs=self.config.activations
         )
-        self._loaded = load_model(self.config.model)
+        loaded = load_model(self.config.model)
         self._prefill_chunk = default_prefill_chunk(kernels)
-        speed_up(self._loaded.model, kernels)
+        speed_up(loaded.model, kernels)
+        self._loaded = with_shipped_head(loaded)
+        head = load_draft_head(self.config.draft_head, self._loaded, kernels)
         self._speculator = make_speculator(
             self._loaded,
             draft=load_draft_model(self.config.draft_model, kernels),
-            head=load_draft_head(self.config.draft_head, self._loaded, kernels),
+            head=head,
             self_draft_layers=self.config.self_draft_layers,
             self_draft_bits=self.config.self_draft_bits,
-            measure_self=self.config.drafter in ("self", AUTO),
+            measure_self=self.config.drafter == "self" or (self.config.drafter == AUTO and head is None),
         )
         return self
 

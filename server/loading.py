@@ -32,18 +32,21 @@ def load_engine(settings: Settings) -> LoadedEngine:
     from mtplx.engine.cache_memory import CacheMemory
     from mtplx.engine.models.loading import load_model
     from mtplx.engine.models.running import is_fused, row_bytes
+    from mtplx.engine.models.shipped_head import with_shipped_head
     from mtplx.kernels.preparing import prepare_kernels, speed_up
 
     kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads, inputs=settings.activations)
     model = load_model(settings.model)
     kernels = speed_up(model.model, kernels)
+    model = with_shipped_head(model)
+    head = load_draft_head(settings.draft_head, model, kernels)
     speculator = make_speculator(
         model,
         draft=load_draft_model(settings.draft_model, kernels),
-        head=load_draft_head(settings.draft_head, model, kernels),
+        head=head,
         self_draft_layers=settings.self_draft_layers,
         self_draft_bits=settings.self_draft_bits,
-        measure_self=settings.drafter in ("self", AUTO),
+        measure_self=settings.drafter == "self" or (settings.drafter == AUTO and head is None),
         ngram_pool_tokens=settings.ngram_pool_tokens,
     )
     kernels = kernels.with_decoder(fused=is_fused(speculator.target))

@@ -60,6 +60,7 @@ def test_a_head_that_the_model_brings_along_is_used_unless_another_is_named(
     own = replace(loaded, draft_head=random_head(loaded.model))
     assert load_draft_head(None, own, STOCK) is own.draft_head
     assert load_draft_head(folder, own, STOCK) is not own.draft_head
+    assert load_draft_head(Path("none"), own, STOCK) is None
 
 
 @needs_native

@@ -1,0 +1,33 @@
+"""The draft heads that come with this project, which models that they were trained for are served with.
+
+A folder each in `configs/heads`, as `mtplx train-head` writes it. Knows where they lie and how to tell whose they are.
+"""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import mtplx.configs
+from mtplx.engine.errors import ModelLoadError
+from mtplx.engine.models.head_folder import head_target, load_head, read_head_config
+from mtplx.engine.models.loaded import LoadedModel
+
+logger = logging.getLogger(__name__)
+
+HEADS = Path(mtplx.configs.__file__).parent / "heads"
+
+
+def with_shipped_head(loaded: LoadedModel, heads: Path = HEADS) -> LoadedModel:
+    """The model with the head that was trained for just these weights, if there is one and it brings none along.
+
+    Call it once the model's layers are native, if they are to be: the head's product is made of them.
+    """
+    if loaded.draft_head is not None:
+        return loaded
+    try:
+        for folder in sorted(heads.glob("*/")):
+            if read_head_config(folder).target == head_target(loaded):
+                return replace(loaded, draft_head=load_head(folder, loaded))
+    except ModelLoadError as error:
+        logger.warning("a draft head that comes with mtplx is not used: %s", error)
+    return loaded
