@@ -22,6 +22,7 @@ from mtplx.engine.models.mtp import DraftHead, MtpBlock, draft_head
 from mtplx.engine.models.parts import head_of, head_rows, hidden_size, num_embeddings, plain_weights
 from mtplx.engine.models.running import make_target
 from mtplx.engine.models.target import Target
+from mtplx.engine.training.beginning import fit_projection
 from mtplx.engine.training.chain import with_dense_products
 from mtplx.engine.training.checkpoint import Checkpoint, check_same, load_checkpoint, save_checkpoint
 from mtplx.engine.training.corpus import CorpusPlan, CorpusWriter
@@ -160,6 +161,8 @@ def _train(
     settings = {**asdict(recipe.plan), "vocabulary_size": recipe.vocabulary_size, "num_texts": len(corpus.texts)}
     if checkpoint := load_checkpoint(path, settings):
         trainer.restore(dict(checkpoint.arrays), checkpoint.step, checkpoint.num_steps)
+    else:
+        fit_projection(head.block, head.embed, corpus.learnt, corpus.texts, corpus.states)
 
     def save() -> None:
         save_checkpoint(path, Checkpoint(settings, trainer.step, trainer.num_steps, trainer.arrays()))

@@ -10,20 +10,19 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.optimizers import AdamW, clip_grad_norm
+from mlx.optimizers import clip_grad_norm
 from mlx.utils import tree_flatten, tree_unflatten
 
 from mtplx.engine.models.mtp import MtpBlock
 from mtplx.engine.training.chain import chained_states
 from mtplx.engine.training.examples import Examples, examples
 from mtplx.engine.training.loss import probabilities, soft_cross_entropy
+from mtplx.engine.training.optimizer import BlockOptimizer
 from mtplx.engine.training.pieces import Piece, batches
 from mtplx.engine.training.schedule import learning_rate
 from mtplx.engine.training.states import States
 from mtplx.engine.training.texts import Text
 
-_BETAS = [0.9, 0.95]
-_WEIGHT_DECAY = 0.01
 _MOST_GRADIENT = 1.0  # its norm, over all parameters
 _MOST_WARM_UP = 50  # steps, or a tenth of all
 
@@ -39,7 +38,7 @@ class TrainingPlan:
     chained_weight: float = 0.8
     batch_pairs: int = 2048
     epochs: int = 1
-    highest_rate: float = 1.5e-3
+    highest_rate: float = 0.02
     seed: int = 0
 
 
@@ -73,7 +72,7 @@ class Trainer:
         self._pieces = pieces
         self._texts = texts
         self._states = states
-        self._optimizer = AdamW(plan.highest_rate, betas=_BETAS, weight_decay=_WEIGHT_DECAY, bias_correction=True)
+        self._optimizer = BlockOptimizer()
         self._module: nn.Module = block
         self._optimizer.init(self._module.trainable_parameters())  # type: ignore[no-untyped-call]
         self._slope_and_gradient = nn.value_and_grad(block, self._slope)
@@ -98,8 +97,8 @@ class Trainer:
         (_, losses), gradient = self._slope_and_gradient(shown)
         gradient, _ = clip_grad_norm(gradient, _MOST_GRADIENT)
         num_warm_up = max(1, min(_MOST_WARM_UP, self.num_steps // 10))
-        self._optimizer.learning_rate = learning_rate(
-            self.step, self.num_steps, highest=self._plan.highest_rate, num_warm_up=num_warm_up
+        self._optimizer.set_rate(
+            learning_rate(self.step, self.num_steps, highest=self._plan.highest_rate, num_warm_up=num_warm_up)
         )
         self._optimizer.update(self.block, gradient)
         mx.eval(self._module.parameters(), self._optimizer.state, losses)

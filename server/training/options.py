@@ -57,7 +57,7 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
     add("--minutes", type=_positive, metavar="X",
         help="most time to train, texts not counted; makes the result depend on the machine")  # fmt: skip
     add("--batch-tokens", type=_whole(1), default=2048, metavar="N", help="tokens of a step (default: 2048)")
-    add("--learning-rate", type=_positive, default=1.5e-3, metavar="X", help="the highest (default: 0.0015)")
+    add("--learning-rate", type=_positive, default=0.02, metavar="X", help="the highest (default: 0.02)")
     add("--bits", type=int, choices=(4, 8, 32), default=8, help="of the head's weights on disk (default: 8)")
     add("--seed", type=_whole(0), default=0, metavar="N", help="decides all that is random (default: 0)")
 
