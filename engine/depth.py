@@ -73,11 +73,16 @@ def choose(options: Sequence[Option], previous: tuple[str, int] | None) -> Optio
 
 
 def share_rows(
-    shares: Sequence[Sequence[float]], curve: Sequence[float], num_fixed_rows: int, most_rows: int
+    shares: Sequence[Sequence[float]],
+    draft_s: Sequence[float],
+    curve: Sequence[float],
+    num_fixed_rows: int,
+    most_rows: int,
 ) -> list[int]:
     """How many draft tokens each of several sequences gets in a round that they share: a depth for each.
 
-    `shares` are s_1 … of each sequence, `curve` is V(1) … of rows together, at least as far as `most_rows`. The pending
+    `shares` are s_1 … of each sequence and `draft_s` what drafting a token of it takes; `curve` is V(1) … of rows
+    together, at least as far as `most_rows`. The pending
     tokens and `num_fixed_rows` draft tokens are forwarded in any case. Output is a token for each sequence and the sum
     of the shares that are taken; what is most a second is best. A row costs the same whose ever it is, so the likeliest
     tokens come first, and where to stop is all there is to choose.
@@ -88,9 +93,11 @@ def share_rows(
     )  # of a sequence, shares never rise, so its tokens stay in order
     num_tokens, num_rows = float(len(shares)), len(shares) + num_fixed_rows
     best_rate, num_best = num_tokens / curve[num_rows - 1], 0
-    for count, (share, _) in enumerate(ranked[: max(0, most_rows - num_rows)], 1):
+    drafting_s = 0.0
+    for count, (share, index) in enumerate(ranked[: max(0, most_rows - num_rows)], 1):
         num_tokens += share
-        rate = num_tokens / curve[num_rows + count - 1]
+        drafting_s += draft_s[-index]
+        rate = num_tokens / (drafting_s + curve[num_rows + count - 1])
         if rate > best_rate * (1.0 + _MARGIN):
             best_rate, num_best = rate, count
     depths = [0] * len(shares)

@@ -70,6 +70,7 @@ class Planner:
         self._usual_reach: defaultdict[tuple[str, bool], SurvivalRecord] = defaultdict(usual_record)
         self._costs: dict[tuple[bool, int], Costs] = {}
         self._latest = Costs()
+        self._plans_together = False  # whether the latest plans were for several sequences
         self._is_shared = False  # whether the latest round was
         self._shared = Costs()  # of rounds of several sequences, by all their rows
         self._tried_before: set[str] = set()
@@ -88,6 +89,7 @@ class Planner:
 
     def plan(self, sequence: DecodedSequence, confidences: Mapping[str, int]) -> Plan:
         """The next round, given how confident each of the sequence's `candidates` is of a draft."""
+        self._plans_together = False
         memory = self._memories.setdefault(sequence, Memory())
         longest, request = sequence.max_depth, sequence.request
         if confidences.get(FORCED):
@@ -112,27 +114,56 @@ class Planner:
 
         A row costs the same whose ever it is: the likeliest draft tokens of all sequences get theirs, as long as they
         pay. What a grammar forces and drafts of a depth that the request fixes come first; others only if they cost
-        nothing to make, for all would wait for them.
+        little to make, for all wait for them.
         """
+        self._plans_together = True
         drafters, fixed, shares = [], [], []
         for sequence, known in zip(sequences, confidences, strict=True):
             memory = self._memories.setdefault(sequence, Memory())
             memory.confidences, memory.token_s, memory.trying, memory.trial_rounds = _unforced(known), 0.0, None, 0
             self._longest = max(self._longest, sequence.max_depth)
             drafter, depth = _given(sequence, known)
+            own_shares: list[float] = []
+            if not depth:
+                drafter, own_shares = self._likeliest(sequence, memory)
             drafters.append(drafter)
             fixed.append(depth)
-            can_copy = not depth and known.get(COPYING)
-            shares.append(self._shares(sequence, memory, COPYING) if can_copy else [])
-        num_free = max((len(each) for each in shares), default=0)
-        curve = self._shared.curve(most_rows) if num_free and self._shared.measured else ()
-        chosen = share_rows(shares, curve, sum(fixed), most_rows) if curve else [0] * len(sequences)
+            shares.append(own_shares)
+        chosen, worth = self._share_rows(drafters, shares, sum(fixed), most_rows)
         plans = []
         for sequence, known, drafter, *depths in zip(sequences, confidences, drafters, fixed, chosen, strict=True):
             depth = sum(depths)
             asks = {COPYING: sequence.max_depth} if known.get(COPYING) and drafter != FORCED else {}
-            plans.append(Plan(drafter, depth, {drafter: depth, **asks}) if depth else Plan(asks=asks))
+            own_worth = worth if sequence.request.auto_depth else None
+            plans.append(Plan(drafter, depth, {drafter: depth, **asks}, own_worth) if depth else Plan(asks=asks))
         return plans
+
+    def _likeliest(self, sequence: DecodedSequence, memory: Memory) -> tuple[str, list[float]]:
+        """Of the drafters that cost little, the one whose next token is likeliest to survive, and its shares."""
+        found: tuple[str, list[float]] = (COPYING, [])
+        for drafter in memory.confidences:
+            if (drafter == COPYING and memory.confidences[drafter]) or drafter in ENDING_EARLY:
+                shares = self._shares(sequence, memory, drafter)
+                if shares[:1] > found[1][:1]:
+                    found = drafter, shares
+        return found
+
+    def _share_rows(
+        self, drafters: Sequence[str], shares: Sequence[Sequence[float]], num_fixed: int, most_rows: int
+    ) -> tuple[list[int], Worth | None]:
+        """A depth for each sequence, 0 until it is known what rows cost, and what makes a token of a head worth it."""
+        costs, num_rows = self._shared, len(shares) + num_fixed
+        if not any(shares) or not costs.measured:
+            return [0] * len(shares), None
+        draft_s = [0.0 if drafter == COPYING else costs.draft(drafter) for drafter in drafters]
+        curve = costs.curve(max(most_rows, num_rows) + _NEAR)
+        chosen = share_rows(shares, draft_s, curve, num_fixed, most_rows)
+        num_tokens = len(shares) + sum(sum(each[:depth]) for each, depth in zip(shares, chosen, strict=True))
+        used = num_rows + sum(chosen)
+        round_s = curve[used - 1] + sum(cost * depth for cost, depth in zip(draft_s, chosen, strict=True))
+        row_s = (curve[num_rows + _NEAR - 1] - curve[num_rows - 1]) / _NEAR
+        rate = num_tokens / round_s
+        return chosen, Worth((max(draft_s) + row_s) * rate, row_s * rate)
 
     def _shares(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> list[float]:
         """How likely the drafter's next draft survives up to each position."""
@@ -243,7 +274,8 @@ class Planner:
         """A drafter proposed `tokens` to follow the text, in this time, for it was asked for `num_asked` of them."""
         if drafter == FORCED:
             return
-        memory, costs = self._memories[sequence], self._costs_of(sequence)
+        memory = self._memories[sequence]
+        costs = self._shared if self._plans_together else self._costs_of(sequence)
         use, place = memory.uses[drafter], len(sequence.tokens)
         num_behind = _num_behind(sequence, memory, drafter)
         if tokens:
