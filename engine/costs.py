@@ -17,6 +17,7 @@ _BESIDE = 3  # rounds before one, and as many after it, that tell how slow the m
 _MEASURED = 3  # times that make a cost known
 _MOST_EXCESS = 1.3  # how much a cost that is not known yet may exceed what is expected of it
 _WELL_KNOWN = 8  # times that make it well known
+_CURVE_ROUNDS = 4  # after which the curve is drawn anew, once times are well known
 _STALE_ROUNDS = 128  # after which a cost may have changed
 _YOUNG_ROUNDS = 16  # after which one that is not well known deserves another look
 _ROW_GUESS = 0.1  # cost of one row more beside the first alone, until measured: too low rather than too high
@@ -71,7 +72,8 @@ class Costs:
             times.append(now_s / slowness)
             if len(times) >= _MEASURED:
                 self._measured = {**self._measured, now_rows: _middle(times)}  # replaced whole, for other threads
-            self._curve = ()
+            if len(times) <= _WELL_KNOWN or self._num_rounds % _CURVE_ROUNDS == 0:
+                self._curve = ()
         self.slowness = self._slowness(self._lately)
 
     def _slowness(self, rounds: Iterable[tuple[int, float]]) -> float:

@@ -27,6 +27,7 @@ from mtplx.engine.types import AUTO, FORCED, HEAD, MOST_HIDDEN_ROWS, PLAIN, Roun
 ENDING_EARLY = frozenset({HEAD})  # drafters that end a draft where a further token would not pay
 COPYING = "ngram"  # the drafter that copies: its drafts cost next to nothing, and without confidence there are none
 
+_MOST_EARLY = 8  # tokens to ask a drafter for that ends early
 _NEAR = 4  # draft positions among which an early end is expected
 _REACH_GUESS = 0.7  # the chance that a drafter that may end early goes on, until measured
 _NEGLIGIBLE = 0.02  # chance of a draft position that is not worth a thought
@@ -169,12 +170,12 @@ class Planner:
         """How likely the drafter's next draft survives up to each position."""
         own, usual = self._records(sequence, memory, drafter)
         guess = memory.confidences[drafter] / (MAX_CONFIDENCE + 1) or 0.5
-        return survival(own, usual, guess, sequence.max_depth, _NEGLIGIBLE)
+        return survival(own, usual, guess, _most_asked(sequence, drafter), _NEGLIGIBLE)
 
     def _reaches(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> list[float]:
-        """How likely the drafter, asked for as much as there may be, drafts a token at each position."""
+        """How likely the drafter, asked for as much as it ever is, drafts a token at each position."""
         usual = self._usual_reach[drafter, sequence.request.sampling.greedy]
-        return survival(memory.own_reach[drafter], usual, _REACH_GUESS, sequence.max_depth, 0.0)
+        return survival(memory.own_reach[drafter], usual, _REACH_GUESS, _most_asked(sequence, drafter), 0.0)
 
     def _choose(self, sequence: DecodedSequence, memory: Memory) -> tuple[str, int]:
         """Drafter and depth by measured gain; plain rounds until it is known what those cost."""
@@ -381,6 +382,11 @@ def _given(sequence: DecodedSequence, confidences: Mapping[str, int]) -> tuple[s
     if request.drafter in _unforced(confidences) and not request.auto_depth:
         return request.drafter, longest
     return COPYING, 0
+
+
+def _most_asked(sequence: DecodedSequence, drafter: str) -> int:
+    """The most tokens that the drafter is asked for if it is left to us."""
+    return min(sequence.max_depth, _MOST_EARLY) if drafter in ENDING_EARLY else sequence.max_depth
 
 
 def _num_behind(sequence: DecodedSequence, memory: Memory, drafter: str) -> int:

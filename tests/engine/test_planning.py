@@ -153,7 +153,7 @@ def test_a_further_draft_token_is_to_bring_what_it_costs(token_s: float) -> None
     )
     plan = planner.plan(sequence, {"head": 0})
     row_s = (native(5) - native(1)) / 4
-    assert plan.depth == 16
+    assert plan.depth == 8
     assert plan.worth == pytest.approx((np.array([token_s + row_s, row_s]) / (course.seconds / 600)), rel=0.1)
     sequence.request = replace(sequence.request, auto_depth=False)
     assert planner.plan(sequence, {"head": 0}).worth is None
