@@ -34,7 +34,7 @@ class TrainingPlan:
     """`num_chained` steps in a chain, each of which counts `chained_weight` times the one before; `batch_pairs` pairs
     in a batch, and `epochs` times through all of them."""
 
-    num_chained: int = 3
+    num_chained: int = 2
     chained_weight: float = 0.8
     batch_pairs: int = 2048
     epochs: int = 1

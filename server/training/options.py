@@ -52,7 +52,7 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
     add("--vocabulary-size", type=_size, default=8192, metavar="N",
         help="tokens that the head may propose, the most frequent ones; all for the whole vocabulary "
         "(default: 8192)")  # fmt: skip
-    add("--chained-steps", type=_whole(1), default=3, metavar="N", help="steps of a draft to learn (default: 3)")
+    add("--chained-steps", type=_whole(1), default=2, metavar="N", help="steps of a draft to learn (default: 2)")
     add("--epochs", type=_whole(1), default=3, metavar="N", help="times through all texts (default: 3)")
     add("--minutes", type=_positive, metavar="X",
         help="most time to train, texts not counted; makes the result depend on the machine")  # fmt: skip

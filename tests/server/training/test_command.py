@@ -37,7 +37,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Recipe, Mapping[str, 
 def test_the_words_make_a_recipe_and_the_end_tells_what_was_measured(
     trained: list[tuple[Recipe, Mapping[str, Any]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "--tokens 1000 --disk-gb 0.5 --vocabulary-size all --chained-steps 2 --bits 32 --minutes 1.5 --seed 7"
+    words = "--tokens 1000 --disk-gb 0.5 --vocabulary-size all --chained-steps 3 --bits 32 --minutes 1.5 --seed 7"
     assert main(["train-head", "--out", str(tmp_path / "head"), *words.split()]) == 0
     [(recipe, provenance)] = trained
     assert recipe == Recipe(
@@ -47,7 +47,7 @@ def test_the_words_make_a_recipe_and_the_end_tells_what_was_measured(
         vocabulary_size=None,
         minutes=1.5,
         bits=None,
-        plan=TrainingPlan(num_chained=2, epochs=3, seed=7),
+        plan=TrainingPlan(num_chained=3, epochs=3, seed=7),
     )
     assert provenance["command"].startswith("mtplx ")
     assert set(provenance["versions"]) == {"mtplx", "mlx", "mlx-lm"}
