@@ -1,7 +1,7 @@
-"""Who drafts in the next round of a sequence, and how much: keeps what the choice rests on, and makes it.
+"""Who drafts in the next round of a sequence, and how much.
 
-What is learnt: what rounds cost (`costs`), and how far drafts survive (`survival`), by drafter, by how confident the
-drafter was and by position; over all sequences, and in each. A draft that costs nothing to make is learnt from without
+The choice rests on what is learnt (`experience`): what rounds cost, and how far drafts survive, by drafter, by how
+confident the drafter was and by position; over all sequences, and in each. A draft that costs nothing to make is learnt from without
 verifying it, for the text goes on and agrees with it or not: that is how a sequence that is decoded plainly finds out
 that copying would pay. A drafter that costs time is tried now and then, ever more rarely while that is in vain, and as
 long as all such trials together take no more than a hundredth of the time. What a grammar forces is drafted whenever
@@ -11,26 +11,18 @@ The choice knows past rounds and how confident drafters are, never the outcome t
 clock, no array: times are handed in.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.costs import Costs
 from mtplx.engine.depth import Option, Worth, choose, depth_options, early_option, share_rows
-from mtplx.engine.drafters.base import MAX_CONFIDENCE
-from mtplx.engine.plan_memory import FIRST_WAIT, Memory, Proposal, usual_record
+from mtplx.engine.experience import COPYING, ENDING_EARLY, SHORT_LAG, Experience, num_behind
+from mtplx.engine.plan_memory import FIRST_WAIT, Memory, Proposal
 from mtplx.engine.sequence import Sequence as DecodedSequence
-from mtplx.engine.survival import SurvivalRecord, pooled_survival, survival
-from mtplx.engine.types import AUTO, FORCED, HEAD, MOST_HIDDEN_ROWS, PLAIN, RoundRecord, SpeculationReport
+from mtplx.engine.types import AUTO, FORCED, PLAIN, RoundRecord, SpeculationReport
 
-ENDING_EARLY = frozenset({HEAD})  # drafters that end a draft where a further token would not pay
-COPYING = "ngram"  # the drafter that copies: its drafts cost next to nothing, and without confidence there are none
-
-_MOST_EARLY = 8  # tokens to ask a drafter for that ends early
 _NEAR = 4  # draft positions among which an early end is expected
-_REACH_GUESS = 0.7  # the chance that a drafter that may end early goes on, until measured
-_NEGLIGIBLE = 0.02  # chance of a draft position that is not worth a thought
 _TRIAL_SHARE = 0.01  # of the time, for trials
 _MOST_SAVED = 64.0  # times a token's that may be saved up for trials
 _TRIAL_ROUNDS = 4
@@ -40,7 +32,6 @@ _HOPE = 0.6  # how much of the expected time a drafter that is not in use might 
 _UNCERTAIN_HOPE = 0.7  # the same for a number of rows whose cost is uncertain
 _HORIZON = 256  # tokens over which a drafter that must catch up may make up for it
 _LEAST_CATCH_UP = 32  # rows a round that a drafter far behind comes nearer, at least
-_SHORT_LAG = 32  # rows that a drafter catches up with in passing
 _FIRST_TRIAL_LAG = 256  # the most rows to catch up with in the first trial of all
 
 
@@ -67,16 +58,11 @@ class Planner:
         self._drafters = tuple(drafter for drafter in drafters if drafter != FORCED)
         self._can_force = FORCED in drafters
         self._memories: WeakKeyDictionary[DecodedSequence, Memory] = WeakKeyDictionary()
-        self._usual: defaultdict[tuple[str, bool, int], SurvivalRecord] = defaultdict(usual_record)
-        self._usual_reach: defaultdict[tuple[str, bool], SurvivalRecord] = defaultdict(usual_record)
-        self._costs: dict[tuple[bool, int], Costs] = {}
-        self._latest = Costs()
+        self._experience = Experience(self._drafters)
         self._plans_together = False  # whether the latest plans were for several sequences
         self._is_shared = False  # whether the latest round was
-        self._shared = Costs()  # of rounds of several sequences, by all their rows
         self._tried_before: set[str] = set()
         self._saved_s = 0.0  # for trials
-        self._longest = 0
 
     def candidates(self, sequence: DecodedSequence) -> tuple[str, ...]:
         """The drafters that the sequence's next round may ask."""
@@ -99,7 +85,7 @@ class Planner:
         memory.confidences = confidences
         if not confidences:
             return Plan()
-        self._longest = max(self._longest, longest)
+        self._experience.longest = max(self._experience.longest, longest)
         if request.auto_depth or request.drafter == AUTO:
             drafter, depth = self._choose(sequence, memory)
         else:
@@ -122,7 +108,7 @@ class Planner:
         for sequence, known in zip(sequences, confidences, strict=True):
             memory = self._memories.setdefault(sequence, Memory())
             memory.confidences, memory.token_s, memory.trying, memory.trial_rounds = _unforced(known), 0.0, None, 0
-            self._longest = max(self._longest, sequence.max_depth)
+            self._experience.longest = max(self._experience.longest, sequence.max_depth)
             drafter, depth = _given(sequence, known)
             own_shares: list[float] = []
             if not depth:
@@ -144,7 +130,7 @@ class Planner:
         found: tuple[str, list[float]] = (COPYING, [])
         for drafter in memory.confidences:
             if (drafter == COPYING and memory.confidences[drafter]) or drafter in ENDING_EARLY:
-                shares = self._shares(sequence, memory, drafter)
+                shares = self._experience.shares(sequence, memory, drafter)
                 if shares[:1] > found[1][:1]:
                     found = drafter, shares
         return found
@@ -153,7 +139,7 @@ class Planner:
         self, drafters: Sequence[str], shares: Sequence[Sequence[float]], num_fixed: int, most_rows: int
     ) -> tuple[list[int], Worth | None]:
         """A depth for each sequence, 0 until it is known what rows cost, and what makes a token of a head worth it."""
-        costs, num_rows = self._shared, len(shares) + num_fixed
+        costs, num_rows = self._experience.shared, len(shares) + num_fixed
         if not any(shares) or not costs.measured:
             return [0] * len(shares), None
         draft_s = [0.0 if drafter == COPYING else costs.draft(drafter) for drafter in drafters]
@@ -166,20 +152,9 @@ class Planner:
         rate = num_tokens / round_s
         return chosen, Worth((max(draft_s) + row_s) * rate, row_s * rate)
 
-    def _shares(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> list[float]:
-        """How likely the drafter's next draft survives up to each position."""
-        own, usual = self._records(sequence, memory, drafter)
-        guess = memory.confidences[drafter] / (MAX_CONFIDENCE + 1) or 0.5
-        return survival(own, usual, guess, _most_asked(sequence, drafter), _NEGLIGIBLE)
-
-    def _reaches(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> list[float]:
-        """How likely the drafter, asked for as much as it ever is, drafts a token at each position."""
-        usual = self._usual_reach[drafter, sequence.request.sampling.greedy]
-        return survival(memory.own_reach[drafter], usual, _REACH_GUESS, _most_asked(sequence, drafter), 0.0)
-
     def _choose(self, sequence: DecodedSequence, memory: Memory) -> tuple[str, int]:
         """Drafter and depth by measured gain; plain rounds until it is known what those cost."""
-        costs = self._costs_of(sequence)
+        costs = self._experience.costs_of(sequence)
         if not costs.measured:
             return PLAIN, 0
         if memory.trial_rounds:
@@ -204,7 +179,7 @@ class Planner:
         return best.drafter, best.depth
 
     def _worth(self, sequence: DecodedSequence, memory: Memory, drafter: str, depth: int) -> Worth:
-        costs = self._costs_of(sequence)
+        costs = self._experience.costs_of(sequence)
         curve, near = costs.curve(depth + 1), min(depth, _NEAR)
         row_s = (curve[near] - curve[0]) / near
         return Worth((costs.draft(drafter) + row_s) / memory.token_s, row_s / memory.token_s)
@@ -213,23 +188,18 @@ class Planner:
         confidence, longest = memory.confidences[drafter], sequence.max_depth
         if drafter == COPYING and not confidence:
             return
-        shares = self._shares(sequence, memory, drafter)
+        shares = self._experience.shares(sequence, memory, drafter)
         curve, draft_s = costs.curve(longest + 1), costs.draft(drafter)
-        start_s = self._catch_up_s(sequence, memory, costs, drafter) / max(1, min(_HORIZON, _remaining(sequence)))
+        start_s = self._experience.catch_up_s(sequence, memory, costs, drafter) / max(
+            1, min(_HORIZON, _remaining(sequence))
+        )
         if sequence.request.auto_depth and drafter in ENDING_EARLY:
-            reaches = self._reaches(sequence, memory, drafter)
+            reaches = self._experience.reaches(sequence, memory, drafter)
             yield early_option(drafter, shares, reaches, curve, draft_s, start_s)
         elif sequence.request.auto_depth:
             yield from depth_options(drafter, shares, curve, draft_s, start_s)
         else:
             yield Option((longest * draft_s + curve[longest]) / (1.0 + sum(shares)) + start_s, drafter, longest)
-
-    def _catch_up_s(self, sequence: DecodedSequence, memory: Memory, costs: Costs, drafter: str) -> float:
-        """What a drafter that has been idle costs before it can draft again."""
-        if drafter == COPYING:
-            return 0.0
-        num_behind = _num_behind(sequence, memory, drafter)
-        return costs.catch_up(drafter) * num_behind if num_behind > _SHORT_LAG else 0.0
 
     # ---- trials -------------------------------------------------------------------------------------------------
 
@@ -243,11 +213,11 @@ class Planner:
             if drafter in (COPYING, best.drafter) or memory.num_rounds < use.next_trial:
                 continue
             most_hopeful = min((option for option in options if option.drafter == drafter), default=best)
-            once_s = self._catch_up_s(sequence, memory, costs, drafter)
-            num_rows = _num_behind(sequence, memory, drafter)
+            once_s = self._experience.catch_up_s(sequence, memory, costs, drafter)
+            num_rows = num_behind(sequence, memory, drafter)
             num_tokens: float = most_hopeful.depth
             if drafter in ENDING_EARLY and sequence.request.auto_depth:
-                num_tokens = sum(self._reaches(sequence, memory, drafter))
+                num_tokens = sum(self._experience.reaches(sequence, memory, drafter))
             price_s = once_s + _TRIAL_ROUNDS * num_tokens * costs.draft(drafter)
             is_first = drafter not in self._tried_before and num_rows <= _FIRST_TRIAL_LAG
             is_affordable = _HOPE * most_hopeful.token_s < best.token_s and price_s < saved_s
@@ -276,50 +246,42 @@ class Planner:
         if drafter == FORCED:
             return
         memory = self._memories[sequence]
-        costs = self._shared if self._plans_together else self._costs_of(sequence)
+        costs = self._experience.shared if self._plans_together else self._experience.costs_of(sequence)
         use, place = memory.uses[drafter], len(sequence.tokens)
-        num_behind = _num_behind(sequence, memory, drafter)
+        num_rows = num_behind(sequence, memory, drafter)
         if tokens:
-            records = self._records(sequence, memory, drafter)
+            records = self._experience.records(sequence, memory, drafter)
             may_end_early = drafter in ENDING_EARLY and sequence.worth is not None
             ended_early = may_end_early and len(tokens) < num_asked
             memory.proposals[drafter, place] = Proposal(records, place, tokens, ended_early)
             if may_end_early:
-                self._observe_reach(sequence, memory, drafter, len(tokens), num_asked)
+                self._experience.observe_reach(sequence, memory, drafter, len(tokens), num_asked)
         if drafter == COPYING:
             costs.observe_draft(drafter, num_asked, seconds)
         elif not tokens:
             use.catching_up_s += seconds
             return
-        elif num_behind <= _SHORT_LAG:
+        elif num_rows <= SHORT_LAG:
             costs.observe_draft(drafter, len(tokens), seconds)
         elif costs.measured:
             catching_up_s = use.catching_up_s + seconds - costs.slowness * len(tokens) * costs.draft(drafter)
-            costs.observe_catch_up(drafter, num_behind, max(0.0, catching_up_s))
+            costs.observe_catch_up(drafter, num_rows, max(0.0, catching_up_s))
         use.place, use.catching_up_s = place, 0.0
-
-    def _observe_reach(
-        self, sequence: DecodedSequence, memory: Memory, drafter: str, num_tokens: int, num_asked: int
-    ) -> None:
-        usual = self._usual_reach[drafter, sequence.request.sampling.greedy]
-        for record in (memory.own_reach[drafter], usual):
-            for position in range(min(num_tokens + 1, num_asked)):
-                record.observe(position, position < num_tokens)
 
     def verified(self, sequence: DecodedSequence, num_rows: int, seconds: float) -> None:
         """A forward for the sequence alone, and judging, took this long."""
         self._is_shared = False
-        self._costs_of(sequence).observe_round(num_rows, seconds)
-        self._shared.observe_round(num_rows, seconds)
+        self._experience.costs_of(sequence).observe_round(num_rows, seconds)
+        self._experience.shared.observe_round(num_rows, seconds)
 
     def verified_together(self, num_rows: int, seconds: float) -> None:
         """A forward of that many rows of several sequences, and judging, took this long."""
         self._is_shared = True
-        self._shared.observe_round(num_rows, seconds)
+        self._experience.shared.observe_round(num_rows, seconds)
 
     def committed(self, sequence: DecodedSequence, record: RoundRecord, *, num_emitted: int) -> None:
         """The sequence has got that many tokens more by a round."""
-        memory, costs = self._memories.setdefault(sequence, Memory()), self._costs_of(sequence)
+        memory, costs = self._memories.setdefault(sequence, Memory()), self._experience.costs_of(sequence)
         memory.num_rounds += 1
         memory.proposals = {key: each for key, each in memory.proposals.items() if each.meet(sequence.tokens)}
         if record.drafter == FORCED or not memory.token_s or self._is_shared:  # what others cost is no trial's fault
@@ -334,40 +296,9 @@ class Planner:
             use.wait, use.next_trial = FIRST_WAIT, memory.num_rounds + FIRST_WAIT
         self._saved_s = min(self._saved_s, _MOST_SAVED * memory.token_s * costs.slowness)
 
-    # ---- what has been learnt -----------------------------------------------------------------------------------
-
     def report(self) -> SpeculationReport:
         """What has been learnt so far. May be called from any thread."""
-        costs = self._latest
-        usual = dict(self._usual)
-        return SpeculationReport(
-            verify_s={rows: seconds * costs.slowness for rows, seconds in sorted(costs.measured.items())},
-            draft_s={
-                name: cost * costs.slowness
-                for name in self._drafters
-                if (cost := costs.measured_draft(name)) is not None
-            },
-            survival={
-                name: pooled_survival([record for key, record in usual.items() if key[0] == name], self._longest)
-                for name in self._drafters
-            },
-        )
-
-    def _records(
-        self, sequence: DecodedSequence, memory: Memory, drafter: str
-    ) -> tuple[SurvivalRecord, SurvivalRecord]:
-        """How drafts like the drafter's next one survived in this sequence, and in all."""
-        confidence = memory.confidences[drafter]
-        usual = self._usual[drafter, sequence.request.sampling.greedy, confidence]
-        return memory.own[drafter, confidence], usual
-
-    def _costs_of(self, sequence: DecodedSequence) -> Costs:
-        """Costs of rounds with as long a text, within a factor of two, and the same way to choose tokens."""
-        kind = sequence.request.sampling.greedy, (len(sequence.tokens) // 256).bit_length()
-        if kind not in self._costs:
-            self._costs[kind] = self._latest.similar()
-        self._latest = self._costs[kind]
-        return self._latest
+        return self._experience.report()
 
 
 def _unforced(confidences: Mapping[str, int]) -> Mapping[str, int]:
@@ -382,17 +313,6 @@ def _given(sequence: DecodedSequence, confidences: Mapping[str, int]) -> tuple[s
     if request.drafter in _unforced(confidences) and not request.auto_depth:
         return request.drafter, longest
     return COPYING, 0
-
-
-def _most_asked(sequence: DecodedSequence, drafter: str) -> int:
-    """The most tokens that the drafter is asked for if it is left to us."""
-    return min(sequence.max_depth, _MOST_EARLY) if drafter in ENDING_EARLY else sequence.max_depth
-
-
-def _num_behind(sequence: DecodedSequence, memory: Memory, drafter: str) -> int:
-    """Rows of the text that a drafter has still to see. A head begins late rather than to see many."""
-    num_behind = len(sequence.tokens) - memory.uses[drafter].place
-    return min(num_behind, MOST_HIDDEN_ROWS) if drafter == HEAD else num_behind
 
 
 def _remaining(sequence: DecodedSequence) -> int:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mtplx.engine.depth import Worth
-from mtplx.engine.planning import COPYING, Planner
+from mtplx.engine.experience import COPYING
+from mtplx.engine.planning import Planner
 from mtplx.engine.sequence import Sequence
 from mtplx.engine.types import AUTO, PLAIN, Request, RoundRecord, SamplingParams
 from tests.fakes import TabularCache
