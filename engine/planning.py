@@ -1,11 +1,11 @@
 """Who drafts in the next round of a sequence, and how much.
 
 The choice rests on what is learnt (`experience`): what rounds cost, and how far drafts survive, by drafter, by how
-confident the drafter was and by position; over all sequences, and in each. A draft that costs nothing to make is learnt from without
-verifying it, for the text goes on and agrees with it or not: that is how a sequence that is decoded plainly finds out
-that copying would pay. A drafter that costs time is tried now and then, ever more rarely while that is in vain, and as
-long as all such trials together take no more than a hundredth of the time. What a grammar forces is drafted whenever
-there is any, whoever drafts otherwise: nothing is to be learnt of that.
+confident the drafter was and by position; over all sequences, and in each. A draft that costs nothing to make is
+learnt from without verifying it, for the text goes on and agrees with it or not: that is how a sequence that is
+decoded plainly finds out that copying would pay. A drafter that costs time is tried now and then, ever more rarely
+while that is in vain, and as long as all such trials together take no more than a hundredth of the time. What a
+grammar forces is drafted whenever there is any, whoever drafts otherwise: nothing is to be learnt of that.
 
 The choice knows past rounds and how confident drafters are, never the outcome that it decides on. Knows no model, no
 clock, no array: times are handed in.
