@@ -171,6 +171,19 @@ def test_drawing_inverts_the_cumulative_distribution(weights: list[float], unifo
     assert p[: token + 1].sum() > uniform - 1e-12
 
 
+@pytest.mark.parametrize("size", [255, 256, 257, 5000])
+def test_drawing_from_a_whole_vocabulary_inverts_the_cumulative_distribution_too(size: int) -> None:
+    random = np.random.default_rng(size)
+    probabilities = np.where(random.random(size) < 0.7, 0.0, random.random(size))
+    probabilities[size // 3 : 2 * size // 3] = 0.0  # whole blocks of them
+    probabilities /= probabilities.sum()
+    cumulative = np.cumsum(probabilities)
+    for token in np.flatnonzero(probabilities)[:: size // 50]:
+        middle = cumulative[token] - probabilities[token] / 2
+        assert draw(probabilities, middle / cumulative[-1]) == token
+    assert draw(probabilities, 0.0) == np.flatnonzero(probabilities)[0]
+
+
 def test_the_last_number_below_one_draws_a_possible_token() -> None:
     assert draw(np.array([0.3, 0.7, 0.0]), 1.0 - 2.0**-53) == 1
 
