@@ -7,12 +7,11 @@ Output has the target's law whatever the draft, by each of three rules: `rejecti
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from mtplx.engine.randomness import Noise, Tokens
+from mtplx.engine.randomness import Noise
 from mtplx.engine.sampling import as_distribution, draw, draw_coupled
 from mtplx.engine.types import Distribution, Draft, Verdict
 
@@ -85,13 +84,18 @@ def walk_block(target: Target, draft: Draft, accept: Uniform, emit: Uniform) -> 
     return Verdict(num_accepted, draw(rest, emit(num_accepted)))
 
 
-def walk_coupled(target: Target, draft: Draft, gumbel: Callable[[int, Tokens], Noise]) -> Verdict:
+def walk_coupled(target: Target, draft: Draft, noise: Callable[[int, int], Noise]) -> Verdict:
     """Accept draft tokens as long as they are those that the noise chooses from p, which they change in no way.
 
-    `gumbel(i, tokens)` gives the noise of `tokens` [n] at position i, which must be independent of that at all others.
+    `noise(i, n)` gives the numbers of the tokens 0 … n − 1 at position i, independent of those at all others.
     `target(i)` is asked in order, and only as far as needed.
     """
-    return walk_greedy(lambda position: draw_coupled(target(position), partial(gumbel, position)), draft)
+
+    def choose(position: int) -> int:
+        p = target(position)
+        return draw_coupled(p, noise(position, len(p)))
+
+    return walk_greedy(choose, draft)
 
 
 def residual(p: Distribution, q: Distribution | None, token: int) -> Distribution:

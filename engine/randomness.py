@@ -1,7 +1,7 @@
 """Counter-based randomness: a number depends on what it is for, never on when or beside what it is drawn.
 
 Philox4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) as numpy has it, keyed by the
-seed and the choice, counted by position and purpose. Knows uniform and Gumbel numbers, and no other distribution.
+seed and the choice, counted by position and purpose. Knows uniform numbers, and no other distribution.
 """
 
 import secrets
@@ -11,7 +11,6 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-Tokens = npt.NDArray[np.int64]  # [n]
 Noise = npt.NDArray[np.float64]  # [n]
 
 _WORD = (1 << 64) - 1
@@ -41,15 +40,13 @@ class RandomKey:
         """
         return (int(self._bits(position, purpose, round_start).random_raw()) >> 11) * 2.0**-53
 
-    def gumbel(self, position: int, tokens: Tokens) -> Noise:
-        """Independent standard Gumbel numbers [n], one for each of `tokens` [n] at `position` of the output.
+    def noise(self, position: int, num_tokens: int) -> Noise:
+        """Independent numbers in [0, 1), one for each of the tokens from 0 on, at `position` of the output.
 
-        A token's number is its own: which others are asked for, and how many there are, changes nothing.
+        A token's number is its own: how many are asked for changes nothing.
         """
-        generator = np.random.Generator(self._bits(position, Purpose.COUPLE, 0))
-        uniforms = generator.random(int(tokens.max()) + 1)[tokens]
-        noise: Noise = -np.log(-np.log(np.maximum(uniforms, 2.0**-54)))  # 0 has no logarithm
-        return noise
+        numbers: Noise = np.random.Generator(self._bits(position, Purpose.COUPLE, 0)).random(num_tokens)
+        return numbers
 
     def _bits(self, position: int, purpose: Purpose, round_start: int) -> np.random.Philox:
         return np.random.Philox(

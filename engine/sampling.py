@@ -6,7 +6,7 @@ temperature, min-p, top-k, top-p, each on what the one before left, as vLLM appl
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtplx.engine.errors import EngineError, NonFiniteLogitsError
-from mtplx.engine.randomness import Noise, Tokens
+from mtplx.engine.randomness import Noise
 from mtplx.engine.types import Distribution, Grammar, Logits, SamplingParams
 
 _BLOCK = 256  # tokens
@@ -173,14 +173,18 @@ def draw(probabilities: Distribution, uniform: float) -> int:
     return start + min(int(np.searchsorted(sums, point, side="right")), int(np.flatnonzero(inside)[-1]))
 
 
-def draw_coupled(probabilities: Distribution, gumbel: Callable[[Tokens], Noise]) -> int:
-    """argmax(log p + g), a draw from `probabilities` [V] by the Gumbel-max trick; the lowest id among equals.
+def draw_coupled(probabilities: Distribution, noise: Noise) -> int:
+    """A draw from `probabilities` [V] that `noise` [V] decides, independent uniform numbers u of [0, 1).
 
-    `gumbel` maps tokens [n] to independent standard Gumbel numbers [n]. Given the same numbers, two distributions that
-    are alike mostly give the same token (Daliri et al., 2408.07978).
+    It is argmax(p / −log u), the lowest id among equals: the Gumbel-max trick as a race of exponential numbers. Given
+    the same numbers, two distributions that are alike mostly give the same token (Daliri et al., 2408.07978).
     """
-    support = np.flatnonzero(probabilities)
-    return int(support[np.argmax(np.log(probabilities[support]) + gumbel(support))])
+    noise = np.maximum(noise, 2.0**-54)  # 0 has no logarithm
+    bounds = probabilities / (1.0 - noise)  # no less than what counts, and quicker to come by
+    best = int(np.argmax(bounds))
+    least = -probabilities[best] / np.log(noise[best])
+    rivals = np.flatnonzero(bounds >= least * (1.0 - 1e-9))
+    return int(rivals[np.argmax(-probabilities[rivals] / np.log(noise[rivals]))])
 
 
 def sample_from_distribution(probs: Any, rng: np.random.Generator | None = None) -> int:

@@ -327,7 +327,7 @@ def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
     if params.greedy:
         return walk_greedy(lambda position: most_likely(scores(position)), draft)
     if sequence.request.acceptance == "coupled":
-        return walk_coupled(target_distribution, draft, lambda position, tokens: key.gumbel(start + position, tokens))
+        return walk_coupled(target_distribution, draft, lambda position, size: key.noise(start + position, size))
     walk = walk_block if sequence.request.acceptance == "block" else walk_rejection
     return walk(
         target_distribution,

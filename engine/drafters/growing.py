@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mtplx.engine.randomness import Noise, Purpose, Tokens
+from mtplx.engine.randomness import Purpose
 from mtplx.engine.sampling import (
     Scores,
     adjust,
@@ -138,11 +138,8 @@ def _drawn(
         return most_likely(scores), None
     probabilities = distribution(scores, params)
     if sequence.request.acceptance == "coupled":
-
-        def gumbel(indices: Tokens) -> Noise:
-            return sequence.key.gumbel(position, indices if ids is None else ids[indices])
-
-        return draw_coupled(probabilities, gumbel), None
+        noise = sequence.key.noise(position, len(probabilities) if ids is None else int(ids[-1]) + 1)
+        return draw_coupled(probabilities, noise if ids is None else noise[ids]), None
     return draw(probabilities, sequence.key.uniform(position, Purpose.DRAFT, sequence.num_output)), probabilities
 
 

@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 
+from mtplx.engine.randomness import Noise
 from mtplx.engine.types import Distribution, Draft, Verdict
 
 Uniform = Callable[[int], float]
@@ -112,3 +113,8 @@ def _threshold(num_accepted: Callable[[Sequence[float]], int], position: int, de
         middle = (low + high) / 2
         low, high = (middle, high) if accepts(middle) else (low, middle)
     return low
+
+
+def gumbel(noise: Noise) -> Noise:
+    """Standard Gumbel numbers by uniform ones: argmax(log p + g) has the law p."""
+    return -np.log(-np.log(np.maximum(noise, 2.0**-54)))

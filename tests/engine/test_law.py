@@ -120,9 +120,9 @@ def test_every_rule_leaves_the_law_over_many_rounds(rule: Acceptance) -> None:
 @pytest.mark.parametrize("rule", ["block", "coupled"])
 def test_numbers_that_serve_two_decisions_are_found(rule: Acceptance, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong on purpose: `block` meets the numbers of a round again in the next, `coupled` one noise everywhere."""
-    uniform, gumbel = RandomKey.uniform, RandomKey.gumbel
+    uniform, noise = RandomKey.uniform, RandomKey.noise
     monkeypatch.setattr(RandomKey, "uniform", lambda key, position, purpose, _=0: uniform(key, position, purpose))
-    monkeypatch.setattr(RandomKey, "gumbel", lambda key, position, tokens: gumbel(key, 0, tokens))
+    monkeypatch.setattr(RandomKey, "noise", lambda key, position, num_tokens: noise(key, 0, num_tokens))
     drafter = ModelDrafter("other", TabularTarget(VOCAB, seed=2))
     assert p_value(PARAMS["penalties"], drafter, 3, rule) < FALSE_ALARM_RATE
 

@@ -21,7 +21,7 @@ from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator, judge
 from mtplx.engine.types import Acceptance, Distribution, Draft, Logits, Request, SamplingParams, Verdict
 from tests.engine.decoding import RULES, begin, decode
-from tests.engine.enumeration import Model, Uniform, Walk, largest_error, output_law
+from tests.engine.enumeration import Model, Uniform, Walk, gumbel, largest_error, output_law
 from tests.engine.grammars import Automaton
 from tests.fakes import ByteTokenizer, TabularTarget
 
@@ -154,7 +154,7 @@ def test_under_shared_noise_every_draft_gives_the_text_of_plain_decoding(
         plain: tuple[int, ...] = ()
         for position in range(len(SAID), len(SAID) + DEPTH + 1):
             p = np.maximum(target(plain), 1e-300)
-            plain += (int(np.argmax(np.log(p) + RandomKey(seed).gumbel(position, np.arange(VOCAB)))),)
+            plain += (int(np.argmax(np.log(p) + gumbel(RandomKey(seed).noise(position, VOCAB)))),)
         request = Request("r", PROMPT, 100, replace(params, seed=seed), acceptance="coupled", grammar=grammar)
         assert_every_draft_gives(plain, request)
 
@@ -207,7 +207,7 @@ def test_no_end_comes_before_its_time_where_one_seed_means_one_text(temperature:
     for seed in range(8):
         plain: tuple[int, ...] = ()
         for position in range(len(SAID), len(SAID) + DEPTH + 1):
-            noise = temperature * RandomKey(seed).gumbel(position, np.arange(VOCAB))
+            noise = temperature * gumbel(RandomKey(seed).noise(position, VOCAB))
             plain += (int(np.argmax(np.log(np.maximum(held_open(plain), 1e-300)) + noise)),)
         params = SamplingParams(temperature, seed=seed)
         assert_every_draft_gives(plain, replace(NOT_YET, sampling=params, acceptance="coupled"))
