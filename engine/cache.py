@@ -21,10 +21,12 @@ class SequenceCache(Protocol):
 
     A forward appends rows *uncommitted*, and several forwards may; `commit(n)` keeps the first n of the uncommitted
     rows and drops the others. Only committed rows are part of the sequence. Forwards put the target's hidden states of
-    the rows into `hidden`, if that is set on a cache without rows.
+    the rows into `hidden`, if that is set on a cache without rows. `expected_rows` tells how many rows there will
+    probably be, for a cache that makes room for them at once.
     """
 
     hidden: HiddenRows | None
+    expected_rows: int
 
     @property
     def num_committed(self) -> int: ...
@@ -140,6 +142,7 @@ class RowCount:
         self.num_committed = 0
         self.num_uncommitted = 0
         self.hidden: HiddenRows | None = None
+        self.expected_rows = 0
 
     @property
     def end(self) -> int:

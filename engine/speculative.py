@@ -38,6 +38,7 @@ from mtplx.engine.types import (
 
 logger = logging.getLogger(__name__)
 
+_MOST_EXPECTED = 256  # tokens of output, for most texts end long before they may
 _MOST_ROWS = 64  # of a forward whose rows nobody limits
 
 
@@ -202,6 +203,7 @@ class Speculator:
     def _new_cache(self, request: Request) -> SequenceCache:
         """One that keeps hidden states if the request's rounds may want them."""
         cache = self.target.new_cache()
+        cache.expected_rows = len(request.prompt) + min(request.max_tokens, _MOST_EXPECTED)
         if HEAD in self.drafters and request.draft_depth and request.drafter in (AUTO, HEAD):
             cache.hidden = HiddenRows()
         return cache

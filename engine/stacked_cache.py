@@ -36,7 +36,7 @@ class StackedCache(RowCount):
     def take(self, num_rows: int) -> mx.array:
         """The buffer, with room for as many rows more, and ours no longer: a kernel writes in place what nobody else
         holds. It gives back what to hold from then on."""
-        capacity = capacity_for(self.end + num_rows, self._capacity)
+        capacity = capacity_for(max(self.end + num_rows, self.expected_rows), self._capacity)
         if self.buffer is None or capacity > self._capacity:
             known = [] if self.buffer is None else [self.buffer[..., : self.end, :]]
             self.buffer = stack_rows(known or [self._row[..., :0, :]], capacity)
@@ -57,5 +57,5 @@ class StackedCache(RowCount):
 
     def restore(self, num_rows: int, rows: Sequence[Sequence[mx.array]], state: State) -> None:
         check_fresh(self)
-        self.buffer = stack_rows([piece for [piece] in rows], capacity_for(num_rows + 1, 0))
+        self.buffer = stack_rows([piece for [piece] in rows], capacity_for(max(num_rows + 1, self.expected_rows), 0))
         self.num_committed = num_rows

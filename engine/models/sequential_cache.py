@@ -81,6 +81,7 @@ class SequentialCache:
         self.owed: list[int] = []
         self.num_committed = 0
         self.hidden: HiddenRows | None = None
+        self.expected_rows = 0
         self._uncommitted: list[int] = []
         self._saved: list[tuple[Any, dict[str, Any]]] = []
 
