@@ -96,8 +96,8 @@ def plans(session: EngineSession, spec_bench: Sequence[Prompt]) -> tuple[list[Pl
     ]
     by_temperature = [Plan(asked, [cell.plain(), cell], NUM_TOKENS) for cell in BY_TEMPERATURE]
     few = timed[0].prompts[:EXACTNESS_PROMPTS]
-    greedy = Plan(few, make_cells(["ngram", "self", "auto"], [1, 3, 8, "auto"], [0.0]), EXACTNESS_TOKENS)
-    sampled = make_cells(["ngram", "self", "auto"], [1, 3, 8, "auto"], [0.7])
+    greedy = Plan(few, make_cells(["ngram", "self", "head", "auto"], [1, 3, 8, "auto"], [0.0]), EXACTNESS_TOKENS)
+    sampled = make_cells(["ngram", "self", "head", "auto"], [1, 3, 8, "auto"], [0.7])
     return timed, by_temperature, [greedy, replace(greedy, cells=sampled, acceptance="coupled")]
 
 
