@@ -234,6 +234,34 @@ def test_a_draft_ends_where_another_token_is_not_worth_adding(params: SamplingPa
         assert draft.tokens == full.tokens[: max(1, length - 1)]
 
 
+@pytest.mark.parametrize("params", [GREEDY, NO_CUT], ids=["greedy", "sampled"])
+def test_how_far_it_goes_is_learnt_from_what_survives(params: SamplingParams) -> None:
+    rounds, _ = rounds_of("llama")
+    drafter, sequence = rounds.drafters[HEAD], begin(rounds, request(params, depth=8))
+    sequence.worth = Worth(0.6, 0.0)  # more than it gives its tokens itself
+
+    def length(num_surviving: int, times: int) -> int:
+        for _ in range(times):
+            [draft] = drafter.propose([sequence], [8])
+            drafter.observe([Outcome(sequence, draft, min(num_surviving, len(draft)))])
+        return len(draft)
+
+    assert length(num_surviving=0, times=1) == 1
+    assert length(num_surviving=8, times=200) > 4
+    assert length(num_surviving=0, times=600) == 1
+
+
+def test_a_draft_that_the_end_of_the_text_cut_off_says_nothing() -> None:
+    rounds, _ = rounds_of("llama")
+    drafter, sequence = rounds.drafters[HEAD], begin(rounds, request(depth=8))
+    sequence.worth, sequence.reason = Worth(1e-3, 0.0), "length"
+    [first] = drafter.propose([sequence], [8])
+    for _ in range(200):
+        [draft] = drafter.propose([sequence], [8])
+        drafter.observe([Outcome(sequence, draft, 0)])
+    assert len(draft) == len(first) > 1
+
+
 def test_where_a_grammar_allows_none_of_the_heads_tokens_there_is_no_draft() -> None:
     rounds, _ = rounds_of("llama", np.array([50, 51], dtype=np.int32))
     [draft] = rounds.draft([begin(rounds, replace(request(), grammar=ONLY_40))])
