@@ -47,18 +47,14 @@ class HiddenRows:
         while self._num_rows > self._most_rows:
             self._forget_first(self._num_rows - self._most_rows)
 
-    def take(self, most_rows: int | None = None) -> HiddenPiece | None:
-        """What is held, or the first `most_rows` of it, once; None if that is nothing. To be called while no rows are
-        uncommitted."""
+    def take(self) -> HiddenPiece | None:
+        """What is held, once; None if that is nothing. To be called while no rows are uncommitted."""
         if not self._pieces:
             return None
         states = self._pieces[0] if len(self._pieces) == 1 else mx.concatenate(list(self._pieces))
-        piece = HiddenPiece(self._start, states if most_rows is None else states[:most_rows])
-        num_taken = piece.states.shape[0]
+        piece = HiddenPiece(self._start, states)
         self._pieces.clear()
-        if num_taken < self._num_rows:
-            self._pieces.append(states[num_taken:])
-        self._start, self._num_rows = self._start + num_taken, self._num_rows - num_taken
+        self._start, self._num_rows = self._start + self._num_rows, 0
         return piece
 
     def _forget_last(self, num_rows: int) -> int:

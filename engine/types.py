@@ -23,7 +23,7 @@ Acceptance = Literal["rejection", "block", "coupled"]
 
 PLAIN = "none"  # the drafter's name that asks for no drafts
 HEAD = "head"  # the drafter on the target's hidden states
-MOST_HIDDEN_ROWS = 512  # of a sequence, the latest, that it is given; what is farther back tells little
+MOST_HIDDEN_ROWS = 32  # of a sequence, the latest, that it begins with; what is farther back tells it hardly anything
 FORCED = "grammar"  # the drafter of tokens that a request's grammar forces
 AUTO: Literal["auto"] = "auto"  # the one that leaves it to the engine who drafts
 

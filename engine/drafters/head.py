@@ -20,8 +20,6 @@ from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.types import HEAD, Draft, Logits
 
-_CATCH_UP_ROWS = 128
-
 
 @dataclass
 class _Place:
@@ -43,8 +41,8 @@ class HeadDrafter:
     """Draws each token from the head's distribution after the request's own processors.
 
     One forward a draft position serves all sequences. What the target's cache holds of hidden states is taken in every
-    round; where that is more than a chunk, as after a long prompt, a chunk is, and there is no draft meanwhile. A draft
-    ends where the next token is not worth adding, by how often tokens drafted with such confidence survived so far.
+    round. A draft ends where the next token is not worth adding, by how often tokens drafted with such confidence
+    survived so far.
     """
 
     name = HEAD
@@ -123,7 +121,7 @@ class HeadDrafter:
             if place is not None:
                 place.cache.rollback()
             hidden = sequence.cache.hidden
-            piece = None if hidden is None else hidden.take(_CATCH_UP_ROWS)
+            piece = None if hidden is None else hidden.take()
             if piece is not None:
                 news.append((index, piece, self._pairs(sequence, place, piece)))
         if news:

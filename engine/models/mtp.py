@@ -82,8 +82,8 @@ class DraftHead:
 def draft_head(model: nn.Module, block: MtpBlock, token_ids: npt.NDArray[np.int32] | None = None) -> DraftHead:
     """The head of this mlx-lm model with that block.
 
-    The product over some tokens alone copies their weights, as native ones if the model's layers are: make the head
-    once they are.
+    The product over some tokens alone copies their weights, in four bits and as native ones if the model's layers are:
+    make the head once they are.
     """
     project = head_of(model) if token_ids is None else head_over(model, token_ids)
     return DraftHead(block, embedding_of(model), project, token_ids)

@@ -16,6 +16,8 @@ import numpy.typing as npt
 from mtplx.kernels.accelerate import is_accelerated
 from mtplx.kernels.layers import NativeDense, NativeLinear, NativeSwitchLinear, native_layer
 
+_GUESSING_BITS, _GROUP_SIZE = 4, 32
+
 
 @dataclass(frozen=True)
 class EmbeddingOf:
@@ -49,31 +51,19 @@ def head_of(model: nn.Module) -> Callable[[mx.array], mx.array]:
 
 
 def head_over(model: nn.Module, token_ids: npt.NDArray[np.int32]) -> nn.Module:
-    """The output head's product over a part of the vocabulary [..., D] to [..., N]; native if the model is."""
+    """The output head's product over a part of the vocabulary [..., D] to [..., N], in four bits; native if the model
+    is. It serves for guesses, and is the largest part of what a guess takes."""
     head = at(model, _head_path(model) or _embedding_path(model))
     rows = mx.array(token_ids)
-    linear: nn.Module
-    if isinstance(head, NativeLinear):
-        linear = _quantized_linear(head.tiles.packed(), rows, head.tiles.group_size, head.tiles.bits, "affine")
-    elif "scales" in head:
-        arrays = [head[name] for name in ("weight", "scales", "biases") if name in head]
-        linear = _quantized_linear(arrays, rows, head.group_size, head.bits, head.mode)
-    else:
-        linear = nn.Linear(1, 1, bias=False)
-        linear.weight = plain_weight(head)[rows]
+    linear: nn.Module = nn.Linear(1, 1, bias=False)
+    linear.weight = plain_weight(head)[rows]
+    if linear.weight.shape[-1] % _GROUP_SIZE == 0:
+        linear = nn.QuantizedLinear.from_linear(linear, _GROUP_SIZE, _GUESSING_BITS)
     if "bias" in head:
         linear.bias = head.bias[rows]
     mx.eval(linear.parameters())
     swap = native_layer(linear) if is_accelerated(model) else None
     return linear if swap is None else swap
-
-
-def _quantized_linear(arrays: Sequence[mx.array], rows: mx.array, group_size: int, bits: int, mode: str) -> nn.Module:
-    """The product with some rows of quantized weights, to the bit."""
-    linear: nn.Module = nn.QuantizedLinear(group_size, 1, bias=False, group_size=group_size, bits=bits, mode=mode)
-    for name, array in zip(("weight", "scales", "biases"), arrays, strict=False):
-        linear[name] = array[rows]
-    return linear
 
 
 def head_rows(model: nn.Module, token_ids: npt.NDArray[np.int32]) -> mx.array:

@@ -109,7 +109,9 @@ RunKernel<typename Source::Weights> kernel_of(int rows, bool single_tile) {
   switch (rows) {
     case 1: return choose.template operator()<1>();
     case 2: return choose.template operator()<2>();
+    case 3: return choose.template operator()<3>();
     case 4: return choose.template operator()<4>();
+    case 5: return choose.template operator()<5>();
     case 6: return choose.template operator()<6>();
     default: return choose.template operator()<8>();
   }

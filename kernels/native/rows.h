@@ -19,7 +19,7 @@ namespace mtplx {
 
 // Sums for this many rows, and for two to four tiles at once, fill half the registers.
 constexpr int kMaxBlockRows = kRegisters / kRegistersPerVector >= 32 ? 8 : 4;
-constexpr int kBlockRows[] = {1, 2, 4, 6, 8};
+constexpr int kBlockRows[] = {1, 2, 3, 4, 5, 6, 8};
 constexpr int kMaxGroup = 128;
 
 inline int block_rows(int num_rows) {
