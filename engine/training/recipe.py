@@ -21,7 +21,7 @@ class Recipe:
 
     out: Path
     data: Path | None = None
-    num_tokens: int = 1_500_000
+    num_tokens: int = 1_100_000
     answer_tokens: int = 256
     disk_bytes: int = 8 * 10**9
     vocabulary_size: int | None = 8192

@@ -41,7 +41,7 @@ def _add_texts(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--data", type=Path, metavar="FILE", help=f"{forms}; prompts are answered by the model, which without it "
         "writes them too")  # fmt: skip
-    add("--tokens", type=_whole(1), default=1_500_000, metavar="N", help="tokens of text (default: 1500000)")
+    add("--tokens", type=_whole(1), default=1_100_000, metavar="N", help="tokens of text (default: 1100000)")
     add("--answer-tokens", type=_whole(8), default=256, metavar="N", help="most tokens of an answer (default: 256)")
     add("--disk-gb", type=_positive, default=8.0, metavar="X",
         help="GB for hidden states, under DIR; what does not fit is slowly computed anew (default: 8)")  # fmt: skip
@@ -53,7 +53,7 @@ def _add_learning(group: argparse._ArgumentGroup) -> None:
         help="tokens that the head may propose, the most frequent ones; all for the whole vocabulary "
         "(default: 8192)")  # fmt: skip
     add("--chained-steps", type=_whole(1), default=2, metavar="N", help="steps of a draft to learn (default: 2)")
-    add("--epochs", type=_whole(1), default=3, metavar="N", help="times through all texts (default: 3)")
+    add("--epochs", type=_whole(1), default=4, metavar="N", help="times through all texts (default: 4)")
     add("--minutes", type=_positive, metavar="X",
         help="most time to train, texts not counted; makes the result depend on the machine")  # fmt: skip
     add("--batch-tokens", type=_whole(1), default=2048, metavar="N", help="tokens of a step (default: 2048)")

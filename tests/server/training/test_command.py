@@ -47,7 +47,7 @@ def test_the_words_make_a_recipe_and_the_end_tells_what_was_measured(
         vocabulary_size=None,
         minutes=1.5,
         bits=None,
-        plan=TrainingPlan(num_chained=3, epochs=3, seed=7),
+        plan=TrainingPlan(num_chained=3, epochs=4, seed=7),
     )
     assert provenance["command"].startswith("mtplx ")
     assert set(provenance["versions"]) == {"mtplx", "mlx", "mlx-lm"}
