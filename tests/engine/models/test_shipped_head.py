@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 import pytest
 
 from mtplx.engine.models.head_folder import save_head
@@ -40,6 +41,11 @@ def test_one_that_brings_its_own_keeps_that(loaded: LoadedModel, heads: Path) ->
 def test_other_weights_get_none(loaded: LoadedModel, heads: Path) -> None:
     loaded.model.model.norm.weight = loaded.model.model.norm.weight + mx.array(0.5)
     assert with_shipped_head(loaded, heads).draft_head is None
+
+
+def test_a_model_whose_parts_nobody_finds_gets_none(loaded: LoadedModel, heads: Path) -> None:
+    strange = replace(loaded, model=nn.Linear(4, 4))
+    assert with_shipped_head(strange, heads) is strange
 
 
 def test_without_any_all_is_well(loaded: LoadedModel, tmp_path: Path) -> None:
