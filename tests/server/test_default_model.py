@@ -30,7 +30,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
-def test_it_is_served_with_both_drafters(client: Client) -> None:
+def test_it_is_served_with_all_its_drafters(client: Client) -> None:
     health = client.get("/health").json()
     assert health["status"] == "ok"
     assert health["model"] == {
@@ -39,7 +39,7 @@ def test_it_is_served_with_both_drafters(client: Client) -> None:
         "quantization": "4-bit layers, 8-bit embedding and head",
         "max_model_len": 8192,
         "runs_by": "rows",
-        "drafters": ["grammar", "ngram", "self"],
+        "drafters": ["grammar", "ngram", "head", "self"],
     }
 
 
@@ -55,7 +55,7 @@ def test_health_tells_what_native_kernels_do(client: Client) -> None:
     assert kernels["decoder_layers"] == "in one native call"
 
 
-@pytest.mark.parametrize("drafter", ["ngram", "self"])
+@pytest.mark.parametrize("drafter", ["ngram", "head"])
 def test_a_stream_is_the_same_at_every_depth(client: Client, drafter: str) -> None:
     texts = set()
     for depth in (0, 3, 8):
