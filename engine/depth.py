@@ -82,10 +82,10 @@ def share_rows(
     """How many draft tokens each of several sequences gets in a round that they share: a depth for each.
 
     `shares` are s_1 … of each sequence and `draft_s` what drafting a token of it takes; `curve` is V(1) … of rows
-    together, at least as far as `most_rows`. The pending
-    tokens and `num_fixed_rows` draft tokens are forwarded in any case. Output is a token for each sequence and the sum
-    of the shares that are taken; what is most a second is best. A row costs the same whose ever it is, so the likeliest
-    tokens come first, and where to stop is all there is to choose.
+    together, at least as far as `most_rows`. The pending tokens and `num_fixed_rows` draft tokens are forwarded in any
+    case. Output is a token for each sequence and the sum of the shares that are taken; what is most a second is best. A
+    row costs the same whose ever it is, so the likeliest tokens come first, and where to stop is all there is to
+    choose.
     """
     ranked = sorted(
         ((share, -index) for index, each in enumerate(shares) for share in each),

@@ -1,5 +1,7 @@
 """How often drafted tokens survive, by how likely the drafter held its likeliest one. Knows numbers, no drafter."""
 
+from mtplx.engine.survival import SurvivalRecord
+
 _NUM_BINS = 10
 _MEMORY = 512.0  # trials of a bin that count, about
 _PRIOR_WEIGHT = 8.0  # trials that the drafter's own word counts for
@@ -9,8 +11,7 @@ class Calibration:
     """Until it has seen much, a probability is taken at its word."""
 
     def __init__(self) -> None:
-        self._survived = [0.0] * (_NUM_BINS + 1)  # the last is of all together
-        self._tried = [0.0] * (_NUM_BINS + 1)
+        self._record = SurvivalRecord(_MEMORY)  # by bin in place of position; the last is of all together
 
     def rate(self, probability: float) -> float:
         """The chance that a token survives, those before it having survived."""
@@ -23,12 +24,11 @@ class Calibration:
 
     def observe(self, probability: float, survived: bool) -> None:
         for place in (_bin(probability), _NUM_BINS):
-            keep = 1.0 - 1.0 / _MEMORY
-            self._survived[place] = keep * self._survived[place] + survived
-            self._tried[place] = keep * self._tried[place] + 1.0
+            self._record.observe(place, survived)
 
     def _rate(self, place: int, guess: float) -> float:
-        return (self._survived[place] + _PRIOR_WEIGHT * guess) / (self._tried[place] + _PRIOR_WEIGHT)
+        survived, tried = self._record.counts(place)
+        return (survived + _PRIOR_WEIGHT * guess) / (tried + _PRIOR_WEIGHT)
 
 
 def _bin(probability: float) -> int:
