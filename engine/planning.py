@@ -190,9 +190,8 @@ class Planner:
             return
         shares = self._experience.shares(sequence, memory, drafter)
         curve, draft_s = costs.curve(longest + 1), costs.draft(drafter)
-        start_s = self._experience.catch_up_s(sequence, memory, costs, drafter) / max(
-            1, min(_HORIZON, _remaining(sequence))
-        )
+        once_s = self._experience.catch_up_s(sequence, memory, costs, drafter)
+        start_s = once_s / max(1, min(_HORIZON, _remaining(sequence)))
         if sequence.request.auto_depth and drafter in ENDING_EARLY:
             reaches = self._experience.reaches(sequence, memory, drafter)
             yield early_option(drafter, shares, reaches, curve, draft_s, start_s)
