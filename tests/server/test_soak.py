@@ -115,8 +115,10 @@ def test_a_short_soak_ends_with_all_counters_reconciled_and_all_answers_those_gi
     print(*rows, sep="\n")
     assert [row for row in rows if row.ok is False] == []
     values = {row.name: row.value for row in rows}
-    for happened in ("answered", "bad, and refused", "left unheard", "left waiting", "turned away"):
+    for happened in ("answered", "bad, and refused", "left unheard", "turned away"):
         assert values[f"requests {happened}"], happened
+    # How far a reply has come when its reader leaves is chance.
+    assert any(values.get(f"requests {happened}") for happened in ("left waiting", "left while it was written"))
 
 
 # ---- what a soak finds amiss ----------------------------------------------------------------------------------------
