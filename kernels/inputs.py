@@ -21,30 +21,30 @@ _TOLERANCE = 1e-4  # of the largest value, as for layers
 
 def set_inputs(inputs: Inputs) -> None:
     """Choose for all native products of this process from now on."""
-    native.set_rounds_inputs(inputs == "int8")
+    native.set_input_bytes(1 if inputs == "int8" else 0)
 
 
 @contextmanager
 def float_inputs() -> Iterator[None]:
     """Within, products take float32, whatever is chosen: for comparisons in which rounding would drown a difference."""
-    chosen = is_available() and native.rounds_inputs()
+    chosen = native.input_bytes() if is_available() else 0
     if chosen:
-        native.set_rounds_inputs(False)
+        native.set_input_bytes(0)
     try:
         yield
     finally:
         if chosen:
-            native.set_rounds_inputs(True)
+            native.set_input_bytes(chosen)
 
 
 def int8_agrees() -> bool:
     """Whether products with int8 inputs give, on this machine, what the reference gives for the rounded ones."""
-    chosen = native.rounds_inputs()
+    chosen = native.input_bytes()
     set_inputs("int8")
     try:
         return all(_agrees(bits) for bits in BITS)
     finally:
-        native.set_rounds_inputs(chosen)
+        native.set_input_bytes(chosen)
 
 
 def _agrees(bits: int) -> bool:

@@ -113,9 +113,9 @@ struct Rows {
 class DecoderPrimitive : public CpuPrimitive {
  public:
   DecoderPrimitive(mx::Stream stream, std::shared_ptr<const Stack> stack, std::vector<Rows> rows,
-                   std::vector<int> wanted, bool is_int8)
+                   std::vector<int> wanted, int num_bytes)
       : CpuPrimitive(stream), stack_(std::move(stack)), rows_(std::move(rows)), wanted_(std::move(wanted)),
-        is_int8_(is_int8) {}
+        num_bytes_(num_bytes) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     // Each output holds the inputs, which therefore could never be donated. One hold on them is enough.
@@ -145,12 +145,12 @@ class DecoderPrimitive : public CpuPrimitive {
     }
     for (const auto& input : inputs) encoder.set_input_array(input);
     for (auto& output : outputs) encoder.set_output_array(output);
-    encoder.dispatch([stack = stack_, rows = rows_, wanted = wanted_, is_int8 = is_int8_, copies = std::move(copies),
+    encoder.dispatch([stack = stack_, rows = rows_, wanted = wanted_, num_bytes = num_bytes_, copies = std::move(copies),
                       buffers = std::move(buffers), from = mx::array::unsafe_weak_copy(inputs[0]),
                       states = stack_->entrance ? inputs[1].data<float>() : nullptr,
                       out = mx::array::unsafe_weak_copy(outputs[0]), hidden = std::move(hidden)]() mutable {
       for (auto& [place, source] : copies) std::copy_n(source.data<float>(), source.size(), place.data<float>());
-      run(*stack, rows, wanted, is_int8, buffers, from, states, out, hidden ? hidden->data<float>() : nullptr);
+      run(*stack, rows, wanted, num_bytes, buffers, from, states, out, hidden ? hidden->data<float>() : nullptr);
     });
   }
 
@@ -168,14 +168,14 @@ class DecoderPrimitive : public CpuPrimitive {
     return segments;
   }
 
-  static void run(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, bool is_int8,
+  static void run(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, int num_bytes,
                   std::vector<mx::array>& buffers, const mx::array& from, const float* states, mx::array& out,
                   float* hidden) {
     const size_t num_layers = stack.layers.size();
     std::vector<Segments> segments;
     for (size_t layer = 0; layer < num_layers; layer++) segments.push_back(segments_of(rows, buffers, layer));
     const int team_size = num_threads();
-    DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, is_int8, team_size);
+    DecoderPass pass(stack.shape, stack.weights, segments[0], from.shape(0), wanted, num_bytes, team_size);
     run_on_team(team_size, [&](const Team& team) {
       if (stack.entrance)
         pass.take_pairs(from.data<int32_t>(), states, team);
@@ -193,7 +193,7 @@ class DecoderPrimitive : public CpuPrimitive {
   std::shared_ptr<const Stack> stack_;
   std::vector<Rows> rows_;
   std::vector<int> wanted_;
-  bool is_int8_;
+  int num_bytes_;
 };
 
 class Decoder {
@@ -228,7 +228,7 @@ class Decoder {
     if (wants_hidden) shapes.push_back({int(rows.shape(0)), stack_->shape.hidden});
     const std::vector<mx::Dtype> types(shapes.size(), mx::float32);
     auto primitive = std::make_shared<DecoderPrimitive>(stream, stack_, std::move(parts), std::move(wanted),
-                                                        rounds_inputs());
+                                                        input_bytes());
     return mx::array::make_arrays(std::move(shapes), types, std::move(primitive), inputs);
   }
 

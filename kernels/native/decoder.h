@@ -83,9 +83,9 @@ class TeamRows {
 // What a pass over T rows needs of memory, shared by its team.
 class DecoderPass {
  public:
-  // `wanted` are the rows whose results are asked for. With `is_int8`, products round their inputs.
+  // `wanted` are the rows whose results are asked for. With `num_bytes`, products round their inputs.
   DecoderPass(const DecoderShape& shape, const DecoderWeights& weights, const Segments& segments, int num_rows,
-              const std::vector<int>& wanted, bool is_int8, int team_size)
+              const std::vector<int>& wanted, int num_bytes, int team_size)
       : shape_(shape), weights_(weights), num_rows_(num_rows), wanted_(wanted), plan_(shape.attention, segments),
         hidden_(make_floats(int64_t(num_rows) * shape.hidden)),
         heads_(make_floats(int64_t(num_rows) * shape.heads_size())),
@@ -93,15 +93,15 @@ class DecoderPass {
         gated_(make_floats(int64_t(num_rows) * 2 * shape.intermediate)),
         angles_(make_floats(int64_t(num_rows) * 2 * shape.rope.half)),
         scratch_(make_floats(plan_.num_floats(team_size))),
-        form_{is_int8, weights.equal_bits ? weights.layers[0].query.weights.bits : 0},
+        form_{num_bytes, weights.equal_bits ? weights.layers[0].query.weights.bits : 0},
         of_hidden_(num_rows, shape.hidden, group(), form_, team_size),
         of_attended_(num_rows, shape.query_size(), group(), form_, team_size),
         of_gated_(num_rows, shape.intermediate, group(), form_, team_size),
         of_wanted_(int(wanted.size()), shape.hidden, weights.head ? weights.head->weights.group : group(),
-                   weights.head ? RowForm{is_int8, weights.head->weights.bits} : form_, team_size) {
+                   weights.head ? RowForm{num_bytes, weights.head->weights.bits} : form_, team_size) {
     if (weights.entrance) {
       const auto& product = weights.entrance->projection.weights;
-      of_pairs_.emplace(num_rows, 2 * shape.hidden, product.group, RowForm{is_int8, product.bits}, team_size);
+      of_pairs_.emplace(num_rows, 2 * shape.hidden, product.group, RowForm{num_bytes, product.bits}, team_size);
     }
     for (const auto& segment : segments)
       for (int row = segment.start; row < segment.stop; row++) {

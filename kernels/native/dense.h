@@ -48,8 +48,9 @@ struct DenseSource {
   using Weights = DenseWeights;
   using Unit = Scalar;
   using Input = float;
+  using Weight = vfloat;
   using Sum = vfloat;
-  static constexpr int kBlockUnits = kBlock * kLanes, kSteps = kBlock;
+  static constexpr int kBlockUnits = kBlock * kLanes, kBlockInputs = kBlock, kSteps = kBlock, kSums = 1;
 
   static int64_t tile_units(const Weights& weights) { return int64_t(weights.num_inputs) * kLanes; }
   static const Unit* tile(const Weights& weights, int i) {
@@ -68,6 +69,11 @@ struct DenseSource {
     Group(const Weights&, int, int, int) {}
     void add(const vfloat& t, const RowBlock&, int, vfloat& y) const { y += t; }
   };
+
+  template <int I>
+  static vfloat input(const float* x) {
+    return broadcast(x[I]);
+  }
 
   static void add(const vfloat& w, const vfloat& x, vfloat& t) { t += w * x; }
 };

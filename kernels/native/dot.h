@@ -24,4 +24,19 @@ inline void add_dots(const vint& w, const vint& x, vint& t) {
 #endif
 }
 
+// What belongs to each byte of whole numbers, the highest first.
+template <int Bytes>
+struct ByteVectors {
+  vint bytes[Bytes];
+};
+
+// What sums of each byte stand for. The sums of a group are below 2^22, so the two highest together fit a lane.
+template <int Bytes>
+inline vfloat number_of(const ByteVectors<Bytes>& sums) {
+  if constexpr (Bytes == 1) return to_float(sums.bytes[0]);
+  const vfloat upper = to_float((sums.bytes[0] << 8) + sums.bytes[1]);
+  if constexpr (Bytes == 2) return upper;
+  return upper * 256.0f + to_float(sums.bytes[Bytes - 1]);
+}
+
 }  // namespace mtplx

@@ -15,7 +15,7 @@ namespace {
 // Of quantized weights; of no meaning for others.
 struct QuantizedForm {
   int bits = 0, group = 0;
-  bool is_int8 = false;  // what rows are rounded to
+  int num_bytes = 0;  // of inputs, as RowForm has them
 
   bool operator==(const QuantizedForm&) const = default;
 };
@@ -51,7 +51,7 @@ class GatheredLinear : public CpuPrimitive {
                                    form.group, kept[0].shape(-1), out.shape(-1)};
         const int64_t words = all.num_tiles() * all.tile_words();
         const int64_t groups = int64_t(all.num_tiles()) * all.num_groups() * kLanes;
-        run(kept[0], kept[1], form.group, RowForm{form.is_int8, form.bits}, out, [=](int expert) {
+        run(kept[0], kept[1], form.group, RowForm{form.num_bytes, form.bits}, out, [=](int expert) {
           QuantizedWeights own = all;
           own.words += expert * words, own.scales += expert * groups, own.biases += expert * groups;
           return own;
@@ -105,7 +105,7 @@ mx::array gathered_quantized_linear(const mx::array& x, const mx::array& indices
                                     int num_outputs) {
   require(x.ndim() > 0 && scales.ndim() == 3 && x.shape(-1) == scales.shape(1) * group,
           "the inputs must be as many as the weights of an output");
-  return gathered(x, indices, {words, scales, biases}, {bits, group, rounds_inputs()}, num_outputs);
+  return gathered(x, indices, {words, scales, biases}, {bits, group, input_bytes()}, num_outputs);
 }
 
 mx::array gathered_dense_linear(const mx::array& x, const mx::array& indices, const mx::array& values,

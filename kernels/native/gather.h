@@ -49,7 +49,7 @@ class GatheredRows {
     };
     std::vector<Unit> units;
     for (const auto& each : chosen_) {
-      const int at_once = tiles_at_once(block_rows(each.packed.num_rows));
+      const int at_once = tiles_at_once(block_rows(each.packed.num_rows) * each.packed.form.num_sums());
       for (int tile = 0; tile < num_tiles; tile += at_once)
         units.push_back({&each, {tile, std::min(tile + at_once, num_tiles)}, at_once});
     }

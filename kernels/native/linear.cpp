@@ -53,7 +53,7 @@ mx::array quantized_linear(const mx::array& x, const mx::array& words, const mx:
   const auto stream = mx::default_stream(mx::Device::cpu);
   auto shape = x.shape();
   shape.back() = num_outputs;
-  const RowForm form{rounds_inputs(), bits};
+  const RowForm form{input_bytes(), bits};
   return mx::array(shape, mx::float32, std::make_shared<QuantizedLinear>(stream, bits, group, num_outputs, form),
                    {mx::contiguous(mx::astype(x, mx::float32, stream), false, stream), words, scales, biases});
 }

@@ -3,8 +3,7 @@
 // Layout: of every 32 weights of an output, its `bits` words stand in one lane of its tile: words
 // [tiles][K / 32][bits][16], and some bytes more that mean nothing; scales and biases [tiles][K / group][16].
 //
-// Arithmetic: t = Σ q·x over a group, then y += scale·t and y += bias·Σx. With rows rounded to int8, t is a whole number,
-// and exact.
+// Arithmetic: t = Σ q·x over a group, then y += scale·t and y += bias·Σx. With rows of whole numbers the sums are exact.
 #pragma once
 
 #include "dot.h"
@@ -76,8 +75,9 @@ struct QuantizedGroup {
     y += bias * broadcast(block.sums[at]);
   }
 
-  void add(const vint& t, const RowBlock& block, int at, vfloat& y) const {
-    y += scale * broadcast(block.scales[at]) * to_float(t);
+  template <int Bytes>
+  void add(const ByteVectors<Bytes>& t, const RowBlock& block, int at, vfloat& y) const {
+    y += scale * broadcast(block.scales[at]) * number_of(t);
     y += bias * broadcast(block.sums[at]);
   }
 };
@@ -98,23 +98,30 @@ struct QuantizedWords {
 template <int Bits>
 struct QuantizedSource : QuantizedWords<Bits> {
   using Input = float;
+  using Weight = vfloat;
   using Sum = vfloat;
-  static constexpr int kSteps = kBlock;
+  static constexpr int kBlockInputs = kBlock, kSteps = kBlock, kSums = 1;
 
   template <int I>
   static vfloat weight(const uint32_t* block) {
     return number_of<Bits>(unpack<Bits, I>(block));
   }
 
+  template <int I>
+  static vfloat input(const float* x) {
+    return broadcast(x[I]);
+  }
+
   static void add(const vfloat& w, const vfloat& x, vfloat& t) { t += w * x; }
 };
 
-// For rows of int8: four weights a step, in the order of RowForm{true, Order}.
-template <int Bits, int Order>
-struct Int8Source : QuantizedWords<Bits> {
+// For rows of whole numbers of so many bytes: four weights a step, in the order of RowForm{Bytes, Order}.
+template <int Bits, int Order, int Bytes>
+struct WholeSource : QuantizedWords<Bits> {
   using Input = int32_t;
-  using Sum = vint;
-  static constexpr int kSteps = kBlock / 4;
+  using Weight = vint;
+  using Sum = ByteVectors<Bytes>;
+  static constexpr int kSteps = kBlock / 4, kBlockInputs = kSteps * Bytes, kSums = Bytes;
 
   template <int I>
   static vint weight(const uint32_t* block) {
@@ -135,7 +142,16 @@ struct Int8Source : QuantizedWords<Bits> {
     return reinterpret_cast<vint>(bytes);
   }
 
-  static void add(const vint& w, const vint& x, vint& t) { add_dots(w, x, t); }
+  template <int I>
+  static Sum input(const int32_t* x) {
+    Sum values;
+    for (int i = 0; i < Bytes; i++) values.bytes[i] = broadcast(x[i * kSteps + I]);
+    return values;
+  }
+
+  static void add(const vint& w, const Sum& x, Sum& t) {
+    for (int i = 0; i < Bytes; i++) add_dots(w, x.bytes[i], t.bytes[i]);
+  }
 };
 
 RunKernel<QuantizedWeights> find_kernel(const QuantizedWeights& weights, RowForm form, int rows, bool single_tile);

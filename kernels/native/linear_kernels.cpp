@@ -3,12 +3,21 @@
 
 namespace mtplx {
 
+template <int Bits, int Bytes>
+static RunKernel<QuantizedWeights> whole_kernel(RowForm form, int rows, bool single_tile) {
+  if constexpr (Bits == 2 || Bits == 4)
+    if (form.stride() > 1) return kernel_of<WholeSource<Bits, Bits, Bytes>>(rows, single_tile);
+  return kernel_of<WholeSource<Bits, 0, Bytes>>(rows, single_tile);
+}
+
 template <int Bits>
 static RunKernel<QuantizedWeights> kernel(RowForm form, int rows, bool single_tile) {
-  if (!form.is_int8) return kernel_of<QuantizedSource<Bits>>(rows, single_tile);
-  if constexpr (Bits == 2 || Bits == 4)
-    if (form.stride() > 1) return kernel_of<Int8Source<Bits, Bits>>(rows, single_tile);
-  return kernel_of<Int8Source<Bits, 0>>(rows, single_tile);
+  switch (form.num_bytes) {
+    case 0: return kernel_of<QuantizedSource<Bits>>(rows, single_tile);
+    case 1: return whole_kernel<Bits, 1>(form, rows, single_tile);
+    case 2: return whole_kernel<Bits, 2>(form, rows, single_tile);
+    default: return whole_kernel<Bits, 3>(form, rows, single_tile);
+  }
 }
 
 RunKernel<QuantizedWeights> find_kernel(const QuantizedWeights& weights, RowForm form, int rows, bool single_tile) {

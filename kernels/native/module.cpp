@@ -37,8 +37,8 @@ NB_MODULE(_native, m) {
 
   m.def("num_threads", &mtplx::num_threads);
   m.def("set_num_threads", &mtplx::set_num_threads, nanobind::arg("num_threads"));
-  m.def("rounds_inputs", &mtplx::rounds_inputs);
-  m.def("set_rounds_inputs", &mtplx::set_rounds_inputs, nanobind::arg("rounds"));
+  m.def("input_bytes", &mtplx::input_bytes);
+  m.def("set_input_bytes", &mtplx::set_input_bytes, nanobind::arg("num_bytes"));
   mtplx::bind_decoder(m);
   mtplx::bind_dense(m);
   mtplx::bind_gather(m);

@@ -9,8 +9,11 @@
 //   Weights              num_groups(), num_outputs, num_tiles()
 //   Unit, kBlockUnits    what weights consist of, and how many of these a block of a tile takes
 //   tile(weights, i), tile_units(weights), blocks(weights)   where a tile begins, its size, the blocks of a group
-//   Input, Sum, kSteps   what an input is, what sums it up, and how many steps a block takes
+//   Input, kBlockInputs  what a row consists of, and how many of these a block of inputs takes
+//   Weight, Sum, kSums   what a step takes of a tile, what sums it up, and how many vectors a sum is
+//   kSteps               how many steps a block takes
 //   weight<I>(block)     what step I of a block takes of its outputs' weights
+//   input<I>(x)          what it takes of the inputs of a row, in all lanes
 //   add(w, input, t)     a step: the input times the weights, to the sum
 //   Group                of a tile: made from weights, tile, number and tiles ahead; add(t, block of rows, index, y)
 #pragma once
@@ -25,14 +28,12 @@
 
 namespace mtplx {
 
-constexpr int kBlock = 32;  // inputs whose weights fill whole lanes, whatever their bits
-
 constexpr int tiles_of(int num_outputs) { return (num_outputs + kLanes - 1) / kLanes; }
 
-// How many tiles a kernel takes at once: as many as fill half the registers with their sums, for these rows, but no
-// more than it takes to keep the multipliers busy.
-constexpr int tiles_at_once(int rows) {
-  const int fit = kRegisters / kRegistersPerVector / 2 / rows;
+// How many tiles a kernel takes at once: as many as fill half the registers with their sums, of so many vectors for a
+// tile, but no more than it takes to keep the multipliers busy.
+constexpr int tiles_at_once(int num_sums) {
+  const int fit = kRegisters / kRegistersPerVector / 2 / num_sums;
   return fit >= 3 ? 3 : fit >= 2 ? 2 : 1;
 }
 
@@ -58,7 +59,7 @@ class Kernel {
         for (int tile = 0; tile < Tiles; tile++)
           for (int i = 0; i < Source::kBlockUnits; i += kLine) prefetch(at[tile] + units_ahead + i);
         add_block(at, x, t, std::make_integer_sequence<int, Source::kSteps>{});
-        x += Source::kSteps * Rows;
+        x += Source::kBlockInputs * Rows;
         for (int tile = 0; tile < Tiles; tile++) at[tile] += Source::kBlockUnits;
       }
       for (int tile = 0; tile < Tiles; tile++) {
@@ -83,11 +84,11 @@ class Kernel {
 
   template <int I>
   static inline __attribute__((always_inline)) void add(const Unit* const (&at)[Tiles], const Input* x, Sums& t) {
-    typename Source::Sum w[Tiles];
+    typename Source::Weight w[Tiles];
     for (int tile = 0; tile < Tiles; tile++) w[tile] = Source::template weight<I>(at[tile]);
 #pragma GCC unroll 16
     for (int row = 0; row < Rows; row++) {
-      const typename Source::Sum value = broadcast(x[I * Rows + row]);
+      const auto value = Source::template input<I>(x + row * Source::kBlockInputs);
 #pragma GCC unroll 4
       for (int tile = 0; tile < Tiles; tile++) Source::add(w[tile], value, t[tile][row]);
     }
@@ -104,7 +105,7 @@ RunKernel<typename Source::Weights> kernel_of(int rows, bool single_tile) {
     if constexpr (Rows > kMaxBlockRows)
       return nullptr;
     else
-      return single_tile ? &Kernel<Source, Rows, 1>::run : &Kernel<Source, Rows, tiles_at_once(Rows)>::run;
+      return single_tile ? &Kernel<Source, Rows, 1>::run : &Kernel<Source, Rows, tiles_at_once(Rows * Source::kSums)>::run;
   };
   switch (rows) {
     case 1: return choose.template operator()<1>();
@@ -122,7 +123,7 @@ template <typename Weights, typename Emit>
 void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::Range& tiles, int tiles_ahead,
                     Emit emit) {
   rows.for_each_block([&](int first_row, int size, const RowBlock& block) {
-    const int num_rows = std::min(size, rows.num_rows - first_row), step = tiles_at_once(size);
+    const int num_rows = std::min(size, rows.num_rows - first_row), step = tiles_at_once(size * rows.form.num_sums());
     const RunKernel<Weights> run = find_kernel(weights, rows.form, size, false);
     const RunKernel<Weights> single = find_kernel(weights, rows.form, size, true);
     float out[kMaxBlockRows * 3 * kLanes];
@@ -146,7 +147,7 @@ inline int tiles_to_take(int num_tiles, int at_once, int team_size) {
 // This member's share of a product. Calls `emit` as above.
 template <typename Weights, typename Emit>
 void multiply(const Weights& weights, const PackedRows& rows, const Team& team, Emit emit) {
-  const int at_once = tiles_at_once(block_rows(rows.num_rows));
+  const int at_once = tiles_at_once(block_rows(rows.num_rows) * rows.form.num_sums());
   team.share(weights.num_tiles(), tiles_to_take(weights.num_tiles(), at_once, team.size),
              [&](Team::Range tiles) { multiply_tiles(weights, rows, tiles, at_once, emit); });
 }

@@ -1,13 +1,14 @@
 // Rows made ready for products: interleaved in blocks, so that one pointer reaches all rows of a block.
 //
-// A block of R rows lies as [K][R], with the sums of its groups as [K / group][R]. The last block is filled up with
-// copies of its last row, whose results are dropped. Which block a row is in changes none of its bits.
+// A block of R rows lies as [K / 32][R][32], with the sums of its groups as [K / group][R]. The last block is filled up
+// with copies of its last row, whose results are dropped. Which block a row is in changes none of its bits.
 //
-// Rows rounded to int8 have one scale a group: x = scale · q with |q| <= 127, as [K / 4][R] lanes of four q each. Their
-// sums are those of the rounded values.
+// Rows of whole numbers have one scale a group, x = scale · q, and q as one to three signed bytes, the highest first:
+// [K / 32][R][bytes][8], lanes of four inputs each. Their sums are those of the rounded values.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -21,6 +22,7 @@ namespace mtplx {
 constexpr int kMaxBlockRows = kRegisters / kRegistersPerVector >= 32 ? 8 : 4;
 constexpr int kBlockRows[] = {1, 2, 3, 4, 5, 6, 8};
 constexpr int kMaxGroup = 128;
+constexpr int kBlock = 32;  // inputs whose weights fill whole lanes, whatever their bits
 
 inline int block_rows(int num_rows) {
   for (int size : kBlockRows)
@@ -36,19 +38,27 @@ inline Floats make_floats(int64_t count) {
   return Floats(static_cast<float*>(::operator new[](count * sizeof(float), std::align_val_t{64})));
 }
 
-// How rows are held for a product. Of int8 rows, which four inputs share a lane goes by the bits of the weights that
-// they will meet: those that come out of the weights' words together.
+// How rows are held for a product: as floats, or as whole numbers of so many bytes. Which four inputs share a lane then
+// goes by the bits of the weights that they will meet: those that come out of the weights' words together.
 struct RowForm {
-  bool is_int8 = false;
+  int num_bytes = 0;  // none: floats
   int bits = 0;
 
   bool operator==(const RowForm&) const = default;
+
+  int num_sums() const { return std::max(num_bytes, 1); }
+
+  // How many floats the values of so many inputs take, whole blocks of them.
+  int64_t num_floats(int64_t num_inputs) const { return num_bytes == 0 ? num_inputs : num_inputs / 4 * num_bytes; }
+
+  // The largest q: its highest byte is 127, and is so too where a float rounds it up.
+  float limit() const { return num_bytes == 1 ? 0x7f : num_bytes == 2 ? 0x7f00 : 0x7f0000; }
 
   // The four inputs of a lane are this far apart, and neighbouring lanes take turns.
   int stride() const { return bits == 4 ? 2 : bits == 2 ? 4 : 1; }
 
   // 16 inputs in the order of their lanes' bytes.
-  vbyte arrange(const vbyte& inputs) const {
+  vint arrange(const vint& inputs) const {
     switch (stride()) {
       case 2:
         return __builtin_shufflevector(inputs, inputs, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
@@ -62,9 +72,9 @@ struct RowForm {
 
 // The rows of a block, as above.
 struct RowBlock {
-  float* values;  // or int8 lanes
+  float* values;  // or lanes of bytes
   float* sums;
-  float* scales;  // of int8 rows [K / group][R]
+  float* scales;  // of whole numbers [K / group][R]
 };
 
 class PackedRows {
@@ -72,9 +82,9 @@ class PackedRows {
   PackedRows(int num_rows, int num_inputs, int group, RowForm form)
       : num_rows(num_rows), num_inputs(num_inputs), group(group), num_groups(num_inputs / group), form(form) {
     const int64_t capacity = num_rows + kMaxBlockRows;
-    values_ = make_floats(form.is_int8 ? capacity * num_inputs / 4 : capacity * num_inputs);
+    values_ = make_floats(form.num_floats(capacity * num_inputs));
     sums_ = make_floats(capacity * num_groups);
-    if (form.is_int8) scales_ = make_floats(capacity * num_groups);
+    if (form.num_bytes) scales_ = make_floats(capacity * num_groups);
   }
 
   const int num_rows, num_inputs, group, num_groups;
@@ -83,12 +93,12 @@ class PackedRows {
   // Calls `visit(first row, rows of the block, block)` for each block.
   template <typename Visit>
   void for_each_block(Visit visit) const {
-    const int64_t values_each = form.is_int8 ? num_inputs / 4 : num_inputs;
+    const int64_t values_each = form.num_floats(num_inputs);
     for (int row = 0, at = 0; row < num_rows;) {
       const int size = block_rows(num_rows - row);
       visit(row, size,
             RowBlock{values_.get() + at * values_each, sums_.get() + int64_t(at) * num_groups,
-                     form.is_int8 ? scales_.get() + int64_t(at) * num_groups : nullptr});
+                     form.num_bytes ? scales_.get() + int64_t(at) * num_groups : nullptr});
       row += size, at += size;
     }
   }
@@ -101,43 +111,50 @@ class PackedRows {
         for (int64_t g = groups.begin; g < groups.end; g++) {
           alignas(64) float from[kMaxGroup];
           fill(std::min(first + i, num_rows - 1), int(g) * group, from);
-          if (form.is_int8)
-            put_int8(from, g, i, size, block);
-          else
-            put(from, g, i, size, block);
+          switch (form.num_bytes) {
+            case 0: put(from, g, i, size, block); break;
+            case 1: put_whole<1>(from, g, i, size, block); break;
+            case 2: put_whole<2>(from, g, i, size, block); break;
+            default: put_whole<3>(from, g, i, size, block);
+          }
         }
     });
   }
 
  private:
   void put(const float* from, int64_t g, int i, int size, const RowBlock& block) {
-    float* const to = block.values + g * group * size + i;
     vfloat lanes = {};
-    for (int k = 0; k < group; k += kLanes) lanes = k ? lanes + load<vfloat>(from + k) : load<vfloat>(from);
+    for (int k = 0; k < group; k += kLanes) {
+      const vfloat x = load<vfloat>(from + k);
+      lanes = k ? lanes + x : x;
+      store(block.values + ((g * group + k) / kBlock * size + i) * kBlock + k % kBlock, x);
+    }
     block.sums[g * size + i] = sum(lanes);
-    if (size == 1)
-      std::copy_n(from, group, to);
-    else
-      for (int k = 0; k < group; k++) to[k * size] = from[k];
   }
 
   // A group with an input that is no finite number gets a scale that is none.
-  void put_int8(const float* from, int64_t g, int i, int size, const RowBlock& block) {
-    vfloat most = {}, zeros = {};
+  template <int Bytes>
+  void put_whole(const float* from, int64_t g, int i, int size, const RowBlock& block) {
+    constexpr float kLeast = 1e-30f;  // what is smaller is 0, for its inverse may be beyond all numbers
+    vint most = {};  // of the bits without sign, which grow with the number, and are greatest for what is none
     for (int k = 0; k < group; k += kLanes) {
-      const vfloat x = load<vfloat>(from + k), magnitude = x < 0 ? -x : x;
+      const vint magnitude = load<vint>(from + k) & 0x7fffffff;
       most = magnitude > most ? magnitude : most;
-      zeros += x * 0.0f;
     }
-    const float limit = greatest(most), scale = limit / 127 + sum(zeros), inverse = limit > 0 ? 127 / limit : 0;
-    float* const to = block.values + g * (group / 4) * size + i;
+    const float limit = std::bit_cast<float>(greatest(most)), scale = limit / form.limit() + (limit - limit);
+    const float inverse = limit > kLeast ? form.limit() / limit : 0;
     vint total = {};
-    for (int k = 0; k < group; k += kLanes) {
-      const vint rounded = round(load<vfloat>(from + k) * inverse);
-      total += rounded;
-      float lanes[kLanes / 4];
-      store(lanes, form.arrange(__builtin_convertvector(rounded, vbyte)));
-      for (int lane = 0; lane < kLanes / 4; lane++) to[(k / 4 + lane) * size] = lanes[lane];
+    for (int k = 0; k < group; k += kBlock) {
+      char* const to =
+          reinterpret_cast<char*>(block.values) + ((g * group + k) / kBlock * size + i) * (kBlock * Bytes);
+      for (int half = 0; half < kBlock; half += kLanes) {
+        vint rest = form.arrange(round(load<vfloat>(from + k + half) * inverse));
+        total += rest;
+        for (int byte = Bytes - 1; byte >= 0; byte--) {
+          store(to + byte * kBlock + half, __builtin_convertvector(rest, vbyte));  // the lowest byte
+          rest = (rest + 128) >> 8;
+        }
+      }
     }
     block.sums[g * size + i] = scale * float(sum(total));
     block.scales[g * size + i] = scale;

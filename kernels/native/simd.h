@@ -53,11 +53,8 @@ inline vfloat to_float(vuint v) { return __builtin_convertvector(reinterpret_cas
 
 inline vfloat to_float(vint v) { return __builtin_convertvector(v, vfloat); }
 
-// To the nearest whole number, the even one of two; for |v| < 2^22.
-inline vint round(vfloat v) {
-  constexpr float kShift = 12582912.0f;  // 1.5 · 2^23: adding it leaves no room for a fraction
-  return reinterpret_cast<vint>(v + kShift) - 0x4b400000;
-}
+// To the nearest whole number, the one farther from 0 of two; for |v| < 2^23.
+inline vint round(vfloat v) { return __builtin_convertvector(v + (v < 0 ? -0.5f : 0.5f), vint); }
 
 // All lanes made one by `join`, in a fixed order, halves first: part of what defines a result's bits.
 template <typename Vector, typename Join>
@@ -78,7 +75,8 @@ inline int32_t sum(const vint& v) {
   return join_lanes(v, [](auto a, auto b) { return a + b; });
 }
 
-inline float greatest(const vfloat& v) {
+template <typename Vector>
+inline auto greatest(const Vector& v) {
   return join_lanes(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 

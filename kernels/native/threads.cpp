@@ -19,10 +19,10 @@ int num_threads() { return chosen.load(std::memory_order_relaxed); }
 
 void set_num_threads(int num_threads) { chosen.store(std::max(num_threads, 1), std::memory_order_relaxed); }
 
-static std::atomic<bool> rounds_now{false};
+static std::atomic<int> bytes_now{0};
 
-bool rounds_inputs() { return rounds_now.load(std::memory_order_relaxed); }
+int input_bytes() { return bytes_now.load(std::memory_order_relaxed); }
 
-void set_rounds_inputs(bool rounds) { rounds_now.store(rounds, std::memory_order_relaxed); }
+void set_input_bytes(int num_bytes) { bytes_now.store(std::clamp(num_bytes, 0, 3), std::memory_order_relaxed); }
 
 }  // namespace mtplx

@@ -7,8 +7,8 @@ namespace mtplx {
 int num_threads();
 void set_num_threads(int num_threads);
 
-// Whether products with quantized weights round their inputs to int8.
-bool rounds_inputs();
-void set_rounds_inputs(bool rounds);
+// To whole numbers of how many bytes products with quantized weights round their inputs; 0: they take floats.
+int input_bytes();
+void set_input_bytes(int num_bytes);
 
 }  // namespace mtplx

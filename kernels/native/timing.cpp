@@ -77,7 +77,7 @@ double product_time(std::vector<ProjectionArrays> projections, int num_rows) {
     projection.eval();
     weights.push_back(projection.get().weights);
     rows.emplace_back(num_rows, weights.back().num_inputs, weights.back().group,
-                      RowForm{rounds_inputs(), weights.back().bits});
+                      RowForm{input_bytes(), weights.back().bits});
     const int group = weights.back().group;
     rows.back().pack({0, rows.back().num_groups}, [&](int row, int k, float* to) {
       for (int i = 0; i < group; i++) to[i] = 0.01f * float((7 * row + k + i) % 101 - 50);
