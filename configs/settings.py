@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 
 DrafterName = Literal["auto", "ngram", "head", "self", "model", "grammar", "none"]
 AcceptanceName = Literal["rejection", "block", "coupled"]
-Activations = Literal["float32", "int8"]
+Activations = Literal["auto", "float32", "int16", "int8"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 KEY_RULE = "a key must be of printable ASCII characters, without spaces and commas"
@@ -164,8 +164,9 @@ class Settings(BaseSettings):
     )
     native_kernels: bool = Field(True, description="whether to use the native kernels where there are any")
     activations: Activations = Field(
-        "float32",
-        description="what native kernels multiply quantized weights with: float32, or int8: quicker, and rounded",
+        "auto",
+        description="what native kernels multiply quantized weights with: float32, or numbers rounded to int16 or"
+        " int8, which is quicker; auto is int16 where the processor has instructions for it, else float32",
     )
     max_body_bytes: int = Field(8 * 2**20, ge=1, description="largest request body, in bytes; more is answered 413")
     keep_alive_s: float = Field(

@@ -28,7 +28,7 @@ from mtplx.engine.models.running import make_target, shows_hidden
 from mtplx.engine.models.running_head import running_head
 from mtplx.engine.models.target import Target
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import FORCED, HEAD
+from mtplx.engine.types import FORCED, HEAD, SELF
 from mtplx.kernels.preparing import speed_up
 from mtplx.kernels.report import KernelReport
 
@@ -120,7 +120,7 @@ def make_speculator(
     if draft is not None:
         drafters["model"] = _model_drafter(loaded, draft)
     try:
-        drafters["self"] = self_drafter(
+        drafters[SELF] = self_drafter(
             loaded.model,
             target,
             loaded.tokenizer,
@@ -130,7 +130,8 @@ def make_speculator(
         )
     except NoSelfDrafterError as reason:
         logger.warning("the drafter 'self' is not available for this model: %s", reason)
-    return Speculator(target, drafters, loaded.tokenizer)
+    promises = {HEAD: head.promise} if HEAD in drafters and head is not None and head.promise is not None else {}
+    return Speculator(target, drafters, loaded.tokenizer, promises)
 
 
 def _head_drafter(loaded: LoadedModel, target: Target, head: DraftHead) -> HeadDrafter:

@@ -4,12 +4,13 @@ Kept over all sequences of an engine; what one sequence's own drafts did is in i
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from mtplx.engine.costs import Costs
 from mtplx.engine.drafters.base import MAX_CONFIDENCE
 from mtplx.engine.plan_memory import Memory, usual_record
 from mtplx.engine.sequence import Sequence as DecodedSequence
-from mtplx.engine.survival import SurvivalRecord, pooled_survival, survival
+from mtplx.engine.survival import Promise, SurvivalRecord, pooled_survival, survival
 from mtplx.engine.types import HEAD, MOST_HIDDEN_ROWS, SpeculationReport
 
 ENDING_EARLY = frozenset({HEAD})  # drafters that end a draft where a further token would not pay
@@ -18,18 +19,21 @@ SHORT_LAG = 32  # rows that a drafter catches up with in passing
 
 _MOST_EARLY = 8  # tokens to ask a drafter for that ends early
 _REACH_GUESS = 0.7  # the chance that a drafter that may end early goes on, until measured
+_COPY_WEIGHT = 4.0  # trials of a text's own that count for as much as what is usual, where texts differ much
+_HEAD_WEIGHT = 24.0  # the same where they don't: heads guess about as well in one text as in another
 _NEGLIGIBLE = 0.02  # chance of a draft position that is not worth a thought
 
 
 class Experience:
-    """With the drafters that there are. `shared` are costs of rounds of several sequences, by all their rows, and
-    `longest` the longest draft that was ever allowed."""
+    """With the drafters that there are, and what is promised of some. `shared` are costs of rounds of several
+    sequences, by all their rows, and `longest` the longest draft that was ever allowed."""
 
-    def __init__(self, drafters: tuple[str, ...]) -> None:
+    def __init__(self, drafters: tuple[str, ...], promises: Mapping[str, Promise]) -> None:
         self.shared = Costs()
         self.longest = 0
         self._drafters = drafters
-        self._usual: defaultdict[tuple[str, bool, int], SurvivalRecord] = defaultdict(usual_record)
+        self._promises = promises
+        self._usual: dict[tuple[str, bool, int], SurvivalRecord] = {}
         self._usual_reach: defaultdict[tuple[str, bool], SurvivalRecord] = defaultdict(usual_record)
         self._costs: dict[tuple[bool, int], Costs] = {}
         self._latest = Costs()
@@ -38,7 +42,8 @@ class Experience:
         """How likely the drafter's next draft survives up to each position."""
         own, usual = self.records(sequence, memory, drafter)
         guess = memory.confidences[drafter] / (MAX_CONFIDENCE + 1) or 0.5
-        return survival(own, usual, guess, _most_asked(sequence, drafter), _NEGLIGIBLE)
+        weight = _HEAD_WEIGHT if drafter == HEAD else _COPY_WEIGHT
+        return survival(own, usual, guess, _most_asked(sequence, drafter), _NEGLIGIBLE, weight)
 
     def reaches(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> list[float]:
         """How likely the drafter, asked for as much as it ever is, drafts a token at each position."""
@@ -79,9 +84,12 @@ class Experience:
 
     def records(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> tuple[SurvivalRecord, SurvivalRecord]:
         """How drafts like the drafter's next one survived in this sequence, and in all."""
-        confidence = memory.confidences[drafter]
-        usual = self._usual[drafter, sequence.request.sampling.greedy, confidence]
-        return memory.own[drafter, confidence], usual
+        confidence, greedy = memory.confidences[drafter], sequence.request.sampling.greedy
+        if (drafter, greedy, confidence) not in self._usual:
+            promise = self._promises.get(drafter)
+            promised = None if promise is None else promise.greedy if greedy else promise.sampled
+            self._usual[drafter, greedy, confidence] = usual_record(promised)
+        return memory.own[drafter, confidence], self._usual[drafter, greedy, confidence]
 
     def costs_of(self, sequence: DecodedSequence) -> Costs:
         """Costs of rounds with as long a text, within a factor of two, and the same way to choose tokens."""

@@ -7,9 +7,9 @@ leave a gap: what was held before it is let go. Knows positions; knows no model 
 from collections import deque
 from dataclasses import dataclass
 
-import mlx.core as mx
+import numpy as np
 
-from mtplx.engine.types import MOST_HIDDEN_ROWS
+from mtplx.engine.types import MOST_HIDDEN_ROWS, HostStates
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class HiddenPiece:
     """Hidden states [n, D] of the rows at `position` and after."""
 
     position: int
-    states: mx.array
+    states: HostStates
 
 
 class HiddenRows:
@@ -28,11 +28,11 @@ class HiddenRows:
 
     def __init__(self, most_rows: int = MOST_HIDDEN_ROWS) -> None:
         self._most_rows = most_rows
-        self._pieces: deque[mx.array] = deque()
+        self._pieces: deque[HostStates] = deque()
         self._start = 0
         self._num_rows = 0
 
-    def append(self, position: int, states: mx.array) -> None:
+    def append(self, position: int, states: HostStates) -> None:
         """Hold the states [n, D] of the rows at `position` and after."""
         if position != self._start + self._num_rows:
             self._pieces.clear()
@@ -51,7 +51,7 @@ class HiddenRows:
         """What is held, once; None if that is nothing. To be called while no rows are uncommitted."""
         if not self._pieces:
             return None
-        states = self._pieces[0] if len(self._pieces) == 1 else mx.concatenate(list(self._pieces))
+        states = self._pieces[0] if len(self._pieces) == 1 else np.concatenate(self._pieces)
         piece = HiddenPiece(self._start, states)
         self._pieces.clear()
         self._start, self._num_rows = self._start + self._num_rows, 0

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mtplx.engine.depth import Option
 from mtplx.engine.survival import SurvivalRecord
 
 FIRST_WAIT = 16  # rounds before a drafter is tried again
@@ -18,9 +19,9 @@ def own_record() -> SurvivalRecord:
     return SurvivalRecord(_OWN_MEMORY)
 
 
-def usual_record() -> SurvivalRecord:
+def usual_record(promised: float | None = None) -> SurvivalRecord:
     """Of all sequences."""
-    return SurvivalRecord(_USUAL_MEMORY)
+    return SurvivalRecord(_USUAL_MEMORY, promised)
 
 
 @dataclass
@@ -63,6 +64,18 @@ class Use:
 
 
 @dataclass
+class Choice:
+    """What was chosen where drafters were so confident, as an option has it, and for how many more such rounds."""
+
+    option: Option
+    num_rounds: int
+
+    @property
+    def plan(self) -> tuple[str, int]:
+        return self.option.drafter, self.option.depth
+
+
+@dataclass
 class Memory:
     """What is kept of one sequence."""
 
@@ -70,7 +83,7 @@ class Memory:
     own_reach: defaultdict[str, SurvivalRecord] = field(default_factory=lambda: defaultdict(own_record))
     proposals: dict[tuple[str, int], Proposal] = field(default_factory=dict)
     uses: defaultdict[str, Use] = field(default_factory=lambda: defaultdict(Use))
-    chosen: dict[tuple[int, ...], tuple[str, int]] = field(default_factory=dict)  # by how confident drafters were
+    chosen: dict[tuple[int, ...], Choice] = field(default_factory=dict)  # by how confident drafters were
     confidences: Mapping[str, int] = field(default_factory=dict)
     num_rounds: int = 0
     token_s: float = 0.0  # expected of the best plan, at the usual speed

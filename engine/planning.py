@@ -13,14 +13,16 @@ clock, no array: times are handed in.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 from mtplx.engine.costs import Costs
 from mtplx.engine.depth import Option, Worth, choose, depth_options, early_option, share_rows
 from mtplx.engine.experience import COPYING, ENDING_EARLY, SHORT_LAG, Experience, num_behind
-from mtplx.engine.plan_memory import FIRST_WAIT, Memory, Proposal
+from mtplx.engine.plan_memory import FIRST_WAIT, Choice, Memory, Proposal
 from mtplx.engine.sequence import Sequence as DecodedSequence
-from mtplx.engine.types import AUTO, FORCED, PLAIN, RoundRecord, SpeculationReport
+from mtplx.engine.survival import Promise
+from mtplx.engine.types import AUTO, FORCED, HEAD, PLAIN, SELF, Draft, RoundRecord, SpeculationReport
 
 _NEAR = 4  # draft positions among which an early end is expected
 _TRIAL_SHARE = 0.01  # of the time, for trials
@@ -28,6 +30,7 @@ _MOST_SAVED = 64.0  # times a token's that may be saved up for trials
 _TRIAL_ROUNDS = 4
 _LONGEST_WAIT = 4096  # rounds between trials of a drafter
 _LOOK_EVERY = 8  # rounds between looks for something to try
+_STANDS = 3  # rounds for which a choice stands: choosing takes a fiftieth of a round of a small model
 _HOPE = 0.6  # how much of the expected time a drafter that is not in use might take
 _UNCERTAIN_HOPE = 0.7  # the same for a number of rows whose cost is uncertain
 _HORIZON = 256  # tokens over which a drafter that must catch up may make up for it
@@ -52,13 +55,14 @@ class Plan:
 
 
 class Planner:
-    """Plans rounds of all sequences of an engine. `drafters` are those that there are, best guess first."""
+    """Plans rounds of all sequences of an engine. `drafters` are those that there are, best guess first; `promises` is
+    what was measured of some beforehand."""
 
-    def __init__(self, drafters: tuple[str, ...]) -> None:
+    def __init__(self, drafters: tuple[str, ...], promises: Mapping[str, Promise] = MappingProxyType({})) -> None:
         self._drafters = tuple(drafter for drafter in drafters if drafter != FORCED)
         self._can_force = FORCED in drafters
         self._memories: WeakKeyDictionary[DecodedSequence, Memory] = WeakKeyDictionary()
-        self._experience = Experience(self._drafters)
+        self._experience = Experience(self._drafters, promises)
         self._plans_together = False  # whether the latest plans were for several sequences
         self._is_shared = False  # whether the latest round was
         self._tried_before: set[str] = set()
@@ -70,7 +74,11 @@ class Planner:
         if sequence.max_depth <= 0:
             return ()
         forcing = (FORCED,) if self._can_force and sequence.request.grammar is not None else ()
-        return (*forcing, *(drafter for drafter in self._drafters if wanted in (AUTO, drafter)))
+        return (*forcing, *(each for each in self._drafters if wanted == each or self._is_auto(wanted, each)))
+
+    def _is_auto(self, wanted: str, drafter: str) -> bool:
+        """Whether the choice of this drafter is ours. A head guesses better and for less than a copy of the target."""
+        return wanted == AUTO and (drafter != SELF or HEAD not in self._drafters)
 
     # ---- before the round ---------------------------------------------------------------------------------------
 
@@ -161,21 +169,24 @@ class Planner:
             assert memory.trying is not None
             return memory.trying[0], min(memory.trying[1], sequence.max_depth)
         memory.trying = None
-        situation = tuple(memory.confidences.values())
-        is_quiet = not any(situation) and memory.chosen.get(situation) == (PLAIN, 0)
-        if is_quiet and memory.num_rounds % _LOOK_EVERY:
-            return PLAIN, 0  # nothing was learnt of drafts since, for there were none
+        situation, is_look = tuple(memory.confidences.values()), memory.num_rounds % _LOOK_EVERY == 0
+        previous = memory.chosen.get(situation)
+        if previous is not None and not is_look and previous.num_rounds > 0:
+            previous.num_rounds -= 1
+            memory.token_s = previous.option.token_s
+            return previous.option.drafter, min(previous.option.depth, sequence.max_depth)
         curve = costs.curve(sequence.max_depth + 1)
         options = [Option(curve[0], PLAIN, 0)]
         for drafter in memory.confidences:
             options += self._options(sequence, memory, costs, drafter)
-        best = choose(options, memory.chosen.get(situation))
+        best = choose(options, None if previous is None else previous.plan)
         memory.token_s = best.token_s
-        if memory.num_rounds % _LOOK_EVERY == 0:
+        if is_look:
             memory.trying = self._trial(sequence, memory, costs, options, best)
         if memory.trying is not None:
             return memory.trying
-        memory.chosen[situation] = best.drafter, best.depth
+        is_quiet = best.drafter == PLAIN and not any(situation)  # nothing is learnt of drafts, for there are none
+        memory.chosen[situation] = Choice(best, _LOOK_EVERY if is_quiet else _STANDS)
         return best.drafter, best.depth
 
     def _worth(self, sequence: DecodedSequence, memory: Memory, drafter: str, depth: int) -> Worth:
@@ -239,12 +250,13 @@ class Planner:
     # ---- after the round ----------------------------------------------------------------------------------------
 
     def drafted(
-        self, sequence: DecodedSequence, drafter: str, tokens: tuple[int, ...], *, num_asked: int, seconds: float
+        self, sequence: DecodedSequence, drafter: str, proposal: Draft, *, num_asked: int, seconds: float
     ) -> None:
-        """A drafter proposed `tokens` to follow the text, in this time, for it was asked for `num_asked` of them."""
+        """A drafter made this proposal, in this time, for it was asked for `num_asked` tokens."""
         if drafter == FORCED:
             return
-        memory = self._memories[sequence]
+        memory, tokens = self._memories[sequence], proposal.tokens
+        num_made = len(tokens) + proposal.num_taken_back
         costs = self._experience.shared if self._plans_together else self._experience.costs_of(sequence)
         use, place = memory.uses[drafter], len(sequence.tokens)
         num_rows = num_behind(sequence, memory, drafter)
@@ -254,16 +266,16 @@ class Planner:
             ended_early = may_end_early and len(tokens) < num_asked
             memory.proposals[drafter, place] = Proposal(records, place, tokens, ended_early)
             if may_end_early:
-                self._experience.observe_reach(sequence, memory, drafter, len(tokens), num_asked)
+                self._experience.observe_reach(sequence, memory, drafter, num_made, num_asked)
         if drafter == COPYING:
             costs.observe_draft(drafter, num_asked, seconds)
         elif not tokens:
             use.catching_up_s += seconds
             return
         elif num_rows <= SHORT_LAG:
-            costs.observe_draft(drafter, len(tokens), seconds)
+            costs.observe_draft(drafter, num_made, seconds)
         elif costs.measured:
-            catching_up_s = use.catching_up_s + seconds - costs.slowness * len(tokens) * costs.draft(drafter)
+            catching_up_s = use.catching_up_s + seconds - costs.slowness * num_made * costs.draft(drafter)
             costs.observe_catch_up(drafter, num_rows, max(0.0, catching_up_s))
         use.place, use.catching_up_s = place, 0.0
 

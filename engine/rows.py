@@ -58,7 +58,7 @@ class RowBatch(Generic[Cache]):
         for cache, tokens in entries:
             self.segments.append(Segment(cache, start, start + len(tokens), cache.end))
             start += len(tokens)
-        self.tokens = mx.array([token for _, tokens in entries for token in tokens])[:, None]  # [T, 1]
+        self.tokens = [token for _, tokens in entries for token in tokens]
 
     @cached_property
     def positions(self) -> mx.array:

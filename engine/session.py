@@ -27,7 +27,7 @@ from mtplx.engine.types import (
     Verdict,
     usual_acceptance,
 )
-from mtplx.kernels.inputs import Inputs
+from mtplx.kernels.inputs import InputsChoice
 from mtplx.kernels.preparing import prepare_kernels, speed_up
 
 Prompt = str | Sequence[int] | Sequence[ChatMessage]
@@ -60,7 +60,7 @@ class GenerationConfig:
     draft_head: Path | None = None
     threads: int | None = None
     native_kernels: bool = True
-    activations: Inputs = "float32"
+    activations: InputsChoice = "auto"
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     temperature: float = 0.0

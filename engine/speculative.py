@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from mtplx.engine.acceptance import walk_block, walk_coupled, walk_greedy, walk_rejection
 from mtplx.engine.cache import SequenceCache
@@ -20,6 +21,7 @@ from mtplx.engine.sampling import Scores, adjust, check_finite, distribution, mo
 from mtplx.engine.scoring import score_tokens
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
+from mtplx.engine.survival import Promise
 from mtplx.engine.text.stream import TextStream
 from mtplx.engine.text.tokenizer import Tokenizer
 from mtplx.engine.types import (
@@ -64,10 +66,16 @@ class Emission:
 class Speculator:
     """The stages of a round over a target and its drafters, which requests choose by name."""
 
-    def __init__(self, target: Target, drafters: Mapping[str, Drafter], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        target: Target,
+        drafters: Mapping[str, Drafter],
+        tokenizer: Tokenizer,
+        promises: Mapping[str, Promise] = MappingProxyType({}),
+    ) -> None:
         self.target = target
         self.drafters = drafters
-        self.planner = Planner(tuple(drafters))
+        self.planner = Planner(tuple(drafters), promises)
         self._tokenizer = tokenizer
         self._failed_before: set[str] = set()
 
@@ -112,7 +120,7 @@ class Speculator:
                         drafts[index] = Draft(failed=True, drafter=name, depth=plan.depth)
                     continue
                 self.planner.drafted(
-                    sequence, name, proposal.tokens, num_asked=plan.asks[name], seconds=elapsed_s / len(asking)
+                    sequence, name, proposal, num_asked=plan.asks[name], seconds=elapsed_s / len(asking)
                 )
                 if plan.drafter == name:
                     drafts[index] = _cut(proposal, plan)

@@ -1,18 +1,30 @@
 """How likely drafts survive, learnt from those that did and did not. Knows positions; knows no token, no drafter."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 _PRIOR_WEIGHT = 4.0  # trials that an expectation counts for
+_PROMISE_WEIGHT = 32.0  # trials that a promise counts for
 _LOWEST, _HIGHEST = 0.01, 0.99  # an expectation is never certain
+
+
+@dataclass(frozen=True)
+class Promise:
+    """How often first tokens of drafts survived where somebody measured it, on texts of their own."""
+
+    greedy: float
+    sampled: float
 
 
 class SurvivalRecord:
     """For each draft position, how often a token there survived when those before it had: a decayed average.
 
-    `memory` is how many of the latest trials count, about.
+    `memory` is how many of the latest trials count, about; `promised` is what was said beforehand of the first
+    position.
     """
 
-    def __init__(self, memory: float) -> None:
+    def __init__(self, memory: float, promised: float | None = None) -> None:
+        self.promised = promised
         self._keep = 1.0 - 1.0 / memory
         self._counts: list[tuple[float, float]] = []  # survived, tried
 
@@ -28,21 +40,32 @@ class SurvivalRecord:
         return self._counts[position] if position < len(self._counts) else (0.0, 0.0)
 
 
-def survival(own: SurvivalRecord, usual: SurvivalRecord, guess: float, depth: int, negligible: float) -> list[float]:
+def survival(
+    own: SurvivalRecord,
+    usual: SurvivalRecord,
+    guess: float,
+    depth: int,
+    negligible: float,
+    usual_weight: float = _PRIOR_WEIGHT,
+) -> list[float]:
     """The probability that a draft survives up to each of `depth` positions; ends where it is `negligible`.
 
     What a text's `own` drafts did counts first; where there are few, what is `usual` for drafts of this sort, moved by
-    as much as this text differed at the position before; where that is unknown too, the position before, or `guess`.
+    as much as this text differed at the position before; where that is unknown too, the position before, or what was
+    promised, or `guess`. `usual_weight` is how many trials of its own make a text's drafts count for as much as what is
+    usual: the fewer, the more texts differ.
     """
     shares: list[float] = []
-    share, expected, difference = 1.0, guess, 0.0
+    share, difference = 1.0, 0.0
+    expected, weight = (guess, _PRIOR_WEIGHT) if usual.promised is None else (usual.promised, _PROMISE_WEIGHT)
     for position in range(depth):
         survived, tried = usual.counts(position)
-        expected = (survived + _PRIOR_WEIGHT * expected) / (tried + _PRIOR_WEIGHT)
+        expected = (survived + weight * expected) / (tried + weight)
+        weight = _PRIOR_WEIGHT
         rate = expected + difference
         rate = _LOWEST if rate < _LOWEST else _HIGHEST if rate > _HIGHEST else rate
         survived, tried = own.counts(position)
-        rate = (survived + _PRIOR_WEIGHT * rate) / (tried + _PRIOR_WEIGHT)
+        rate = (survived + usual_weight * rate) / (tried + usual_weight)
         difference = rate - expected
         share *= rate
         if share < negligible:

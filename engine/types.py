@@ -16,6 +16,7 @@ from mtplx.engine.errors import EngineError, InvalidRequestError
 
 Distribution: TypeAlias = npt.NDArray[np.float64]  # [V], sums to 1
 Logits: TypeAlias = npt.NDArray[np.float32]  # [V], or [T, V] where said so
+HostStates: TypeAlias = npt.NDArray[np.float32]  # hidden states [n, D], in host memory
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
@@ -23,6 +24,7 @@ Acceptance = Literal["rejection", "block", "coupled"]
 
 PLAIN = "none"  # the drafter's name that asks for no drafts
 HEAD = "head"  # the drafter on the target's hidden states
+SELF = "self"  # the drafter that is a lighter copy of the target
 MOST_HIDDEN_ROWS = 32  # of a sequence, the latest, that it begins with; what is farther back tells it hardly anything
 FORCED = "grammar"  # the drafter of tokens that a request's grammar forces
 AUTO: Literal["auto"] = "auto"  # the one that leaves it to the engine who drafts
@@ -155,7 +157,8 @@ class Draft:
     """K proposed tokens, with the distribution each was drawn from; `distributions` None means one-hot.
 
     `failed` says that the draft is empty because the drafter raised. `drafter` is who was asked, `depth` for how many
-    tokens, and `seconds` what all drafting for the round took.
+    tokens, and `seconds` what all drafting for the round took. `num_taken_back` tokens more were made, and held not to
+    be worth verifying.
     """
 
     tokens: tuple[int, ...] = ()
@@ -164,6 +167,7 @@ class Draft:
     drafter: str = PLAIN
     depth: int = 0
     seconds: float = field(default=0.0, compare=False)
+    num_taken_back: int = field(default=0, compare=False)
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 MLX_VERSION: str
 ISA: str
 RUNS_HERE: bool
+FLOAT_BYTES: int
 
 def num_threads() -> int: ...
 def set_num_threads(num_threads: int) -> None: ...
@@ -162,6 +163,15 @@ class Decoder:
         wants_hidden: bool,
         states: mx.array | None,
     ) -> list[mx.array]: ...
+    def now(
+        self,
+        tokens: list[int],
+        segments: list[tuple[int, int, int]],
+        wanted: list[int],
+        buffers: list[mx.array],
+        wants_hidden: bool,
+        states: npt.NDArray[np.float32] | None,
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]: ...
 
 # timing.cpp
 def read_rate(num_bytes: int) -> float: ...

@@ -5,14 +5,18 @@ Knows what these look like in mlx-lm, and takes none that differ in anything. Kn
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
+import numpy.typing as npt
 
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRMSNorm, NativeRoPE
 from mtplx.kernels.native_module import native
 from mtplx.kernels.rope import inverse_frequencies
+
+Floats: TypeAlias = npt.NDArray[np.float32]  # in host memory
 
 _MODULES = ("mlx_lm.models.llama", "mlx_lm.models.qwen2", "mlx_lm.models.qwen3")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -48,9 +52,23 @@ class Decoded:
     """Logits [R, V] of the wanted rows, the hidden states [T, D] of all after the final norm if asked for, and the
     buffers with all rows' keys and values in place."""
 
+    logits: Floats
+    hidden: Floats | None
+    buffers: list[mx.array]
+
+
+@dataclass(frozen=True)
+class Unevaluated:
+    """The same before it is computed. Without a head, the wanted rows' hidden states [R, D] stand for logits."""
+
     logits: mx.array
     hidden: mx.array | None
     buffers: list[mx.array]
+
+    def evaluated(self) -> Decoded:
+        mx.eval(self.logits, self.hidden, self.buffers)
+        hidden = None if self.hidden is None else np.asarray(self.hidden)
+        return Decoded(np.asarray(self.logits.astype(mx.float32)), hidden, self.buffers)
 
 
 class NativeLayers:
@@ -96,25 +114,41 @@ class NativeLayers:
             rope_in_pairs=rope.traditional,
         )
 
-    def __call__(
+    def lazily(
         self,
         entering: mx.array,
         rows: Sequence[DecoderRows],
         wanted: Sequence[int],
         buffers: Sequence[mx.array],
         *,
-        states: mx.array | None = None,
         wants_hidden: bool = False,
-    ) -> Decoded:
-        """What becomes of tokens [T] or, where no embedding was given, of rows [T, D]; with an entrance, of tokens and
-        hidden `states` [T, D]. Without a head the hidden states [R, D] of the `wanted` rows stand for logits.
+    ) -> Unevaluated:
+        """What will become of tokens [T] or, where no embedding was given, of rows [T, D].
 
         `buffers` are, for each entry of `rows`, keys and values of each layer in turn, [2 L, H, capacity, size],
         float32, with room for the rows. Those that nobody else holds are written where they are.
         """
-        given = [(each.position, each.start, each.stop) for each in rows]
-        logits, *updated = self._decoder(entering, given, list(wanted), list(buffers), wants_hidden, states)
-        return Decoded(logits, updated.pop() if wants_hidden else None, updated)
+        logits, *updated = self._decoder(entering, _bounds(rows), list(wanted), list(buffers), wants_hidden, None)
+        return Unevaluated(logits, updated.pop() if wants_hidden else None, updated)
+
+    def now(
+        self,
+        tokens: Sequence[int],
+        rows: Sequence[DecoderRows],
+        wanted: Sequence[int],
+        buffers: list[mx.array],
+        *,
+        states: Floats | None = None,
+        wants_hidden: bool = False,
+    ) -> Decoded:
+        """What becomes of tokens [T] or, with an entrance, of tokens and hidden `states` [T, D]: at once, without what
+        a lazy operation costs. `buffers` as for `lazily`, in a list whose entries nobody else holds."""
+        logits, hidden = self._decoder.now(list(tokens), _bounds(rows), list(wanted), buffers, wants_hidden, states)
+        return Decoded(logits, hidden, buffers)
+
+
+def _bounds(rows: Sequence[DecoderRows]) -> list[tuple[int, int, int]]:
+    return [(each.position, each.start, each.stop) for each in rows]
 
 
 class NativeDecoder:
@@ -142,17 +176,23 @@ class NativeDecoder:
 
     def __call__(
         self,
-        tokens: mx.array,
+        tokens: Sequence[int],
         rows: Sequence[DecoderRows],
         wanted: Sequence[int],
-        buffers: Sequence[mx.array],
+        buffers: list[mx.array],
         *,
         wants_hidden: bool = False,
     ) -> Decoded:
-        """What becomes of tokens [T], with logits in any case. Arguments as for `NativeLayers`."""
-        entering = tokens if self._embed is None else self._embed(tokens)
-        decoded = self._layers(entering, rows, wanted, buffers, wants_hidden=wants_hidden)
-        return decoded if self._project is None else replace(decoded, logits=self._project(decoded.logits))
+        """What becomes of tokens [T]. Arguments as for `NativeLayers.now`."""
+        if self._embed is None and self._project is None:
+            return self._layers.now(tokens, rows, wanted, buffers, wants_hidden=wants_hidden)
+        given = mx.array(list(tokens))
+        entering = given if self._embed is None else self._embed(given)
+        pending = self._layers.lazily(entering, rows, wanted, buffers, wants_hidden=wants_hidden)
+        buffers.clear()  # or they would be held, and copied
+        if self._project is not None:
+            pending = replace(pending, logits=self._project(pending.logits))
+        return pending.evaluated()
 
 
 def _check_modules(parts: Sequence[Any]) -> None:

@@ -33,7 +33,7 @@ class KernelReport:
     is_slow: bool = False
     isa: str | None = None
     threads: int | None = None
-    inputs: Literal["float32", "int8"] = "float32"
+    inputs: Literal["float32", "int16", "int8"] = "float32"
     layers: Acceleration | None = None
     decoder_layers: Literal["in one native call", "one by one"] | None = None
 

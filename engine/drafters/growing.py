@@ -61,12 +61,13 @@ class GrowingDraft:
         self.failed = False
         self._history = sequence.history.ahead()
         self._distributions: list[Distribution] = []
+        self._num_taken_back = 0
 
     @property
     def draft(self) -> Draft:
         if self.failed:
             return Draft(failed=True)
-        return Draft(tuple(self.tokens), self._distributions or None)
+        return Draft(tuple(self.tokens), self._distributions or None, num_taken_back=self._num_taken_back)
 
     @property
     def is_done(self) -> bool:
@@ -75,6 +76,7 @@ class GrowingDraft:
     def drop_last(self) -> None:
         """Take the last token back, and add no more."""
         self.depth = len(self.tokens) - 1
+        self._num_taken_back += 1
         for parts in (self.tokens, self.likeliest, self._distributions):
             del parts[self.depth :]
 

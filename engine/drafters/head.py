@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-import mlx.core as mx
-
 from mtplx.engine.cache import SequenceCache
 from mtplx.engine.drafters.calibration import Calibration
 from mtplx.engine.drafters.growing import GrowingDraft, Growth, PartOfVocabulary
@@ -18,7 +16,7 @@ from mtplx.engine.hidden import HiddenPiece
 from mtplx.engine.models.running_head import Pairs, RunningHead
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
-from mtplx.engine.types import HEAD, Draft, Logits
+from mtplx.engine.types import HEAD, Draft, HostStates, Logits
 
 
 @dataclass
@@ -28,7 +26,7 @@ class _Place:
 
     cache: SequenceCache
     start: int
-    hidden: mx.array  # [1, D]
+    hidden: HostStates  # [1, D]
     logits: Logits  # [N]
     likeliest: Sequence[float] = ()  # of the tokens last drafted, as `GrowingDraft` has it
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-import mlx.core as mx
 import mlx.nn as nn
 
 from mtplx.engine.models.row_target import RowTarget, wanted_rows
 from mtplx.engine.models.target import Rows
 from mtplx.engine.rows import RowBatch
 from mtplx.engine.stacked_cache import StackedCache
+from mtplx.engine.types import HostStates, Logits
 from mtplx.kernels.decoder import DecoderRows, NativeDecoder
 
 
@@ -23,14 +23,16 @@ class FusedTarget(RowTarget):
     def new_cache(self) -> StackedCache:
         return StackedCache(self._decoder.row_like)
 
-    def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[mx.array, mx.array | None]:
+    def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[Logits, HostStates | None]:
         row_batch = RowBatch([(cast(StackedCache, rows.cache), rows.tokens) for rows in batch])
         segments = row_batch.segments
-        buffers = [segment.cache.take(segment.stop - segment.start) for segment in segments]
-        given = [DecoderRows(segment.position, segment.start, segment.stop) for segment in segments]
-        pass_ = self._decoder(
-            row_batch.tokens[:, 0], given, wanted_rows(row_batch, batch), buffers, wants_hidden=keeps_hidden
+        decoded = self._decoder(
+            row_batch.tokens,
+            [DecoderRows(segment.position, segment.start, segment.stop) for segment in segments],
+            wanted_rows(row_batch, batch),
+            [segment.cache.take(segment.stop - segment.start) for segment in segments],
+            wants_hidden=keeps_hidden,
         )
-        for segment, buffer in zip(segments, pass_.buffers, strict=True):
+        for segment, buffer in zip(segments, decoded.buffers, strict=True):
             segment.cache.buffer = buffer
-        return pass_.logits, pass_.hidden
+        return decoded.logits, decoded.hidden

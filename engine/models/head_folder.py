@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.loaded import LoadedModel
 from mtplx.engine.models.mtp import DraftHead, MtpBlock, draft_head
 from mtplx.engine.models.parts import fresh_last_layer, hidden_size, plain_weight, plain_weights
+from mtplx.engine.survival import Promise
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +54,8 @@ class HeadConfig:
     """What `config.json` tells.
 
     `layer` names the class of the block's decoder layer, `eps` is that of its norms, `num_tokens` the size of the part
-    of the vocabulary that it drafts from (None: all of it). `acceptance` and `provenance` are for people: what was
-    measured of the head, and how it was made.
+    of the vocabulary that it drafts from (None: all of it). `acceptance` is what was measured of the head, and
+    `provenance` how it was made, for people.
     """
 
     target: HeadTarget
@@ -117,7 +118,7 @@ def load_head(path: Path, loaded: LoadedModel) -> DraftHead:
         module: nn.Module = block
         module.load_weights(list(arrays.items()))
         mx.eval(module.parameters())
-        return draft_head(loaded.model, block, token_ids)
+        return replace(draft_head(loaded.model, block, token_ids), promise=_promise(config.acceptance))
     except Exception as error:  # MLX raises RuntimeError and ValueError for what it reads and binds
         file = path / _WEIGHTS
         raise ModelLoadError(f"{file} is damaged or incomplete ({error}); train or copy the head again") from error
@@ -203,6 +204,12 @@ def _token_ids(array: mx.array | None, config: HeadConfig) -> npt.NDArray[np.int
     if (np.diff(token_ids) <= 0).any() or token_ids[0] < 0 or token_ids[-1] >= config.target.vocab_size:
         raise ValueError("its tokens don't ascend within the vocabulary")
     return token_ids
+
+
+def _promise(acceptance: Mapping[str, Any]) -> Promise | None:
+    """Of the first token, as far as it was measured."""
+    rates = [(acceptance.get(name) or [None])[0] for name in ("survival", "expected")]
+    return Promise(*rates) if all(isinstance(rate, float) for rate in rates) else None
 
 
 def _class_name(module: nn.Module) -> str:

@@ -18,6 +18,7 @@ from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from mtplx.engine.models.parts import embedding_of, head_of, head_over
 from mtplx.engine.rows import RowView, install_row_attention
+from mtplx.engine.survival import Promise
 
 LayerCache = KVCache | RotatingKVCache | RowView
 
@@ -70,13 +71,14 @@ class DraftHead:
     """A block with the two ends that it shares with the target.
 
     `embed` takes tokens [..] to [.., D], `project` hidden states [.., D] to logits [.., N] over `token_ids`, which
-    ascend; None are all tokens of the vocabulary.
+    ascend; None are all tokens of the vocabulary. `promise` tells how it drafted where that was measured.
     """
 
     block: MtpBlock
     embed: Callable[[mx.array], mx.array]
     project: Callable[[mx.array], mx.array]
     token_ids: npt.NDArray[np.int32] | None
+    promise: Promise | None = None
 
 
 def draft_head(model: nn.Module, block: MtpBlock, token_ids: npt.NDArray[np.int32] | None = None) -> DraftHead:

@@ -9,11 +9,12 @@ import numpy as np
 from mlx_lm.models.cache import KVCache, RotatingKVCache
 
 from mtplx.engine.cache import RowCache
+from mtplx.engine.models.host_memory import in_host_memory
 from mtplx.engine.models.output_head import OutputHead
 from mtplx.engine.models.target import Rows
 from mtplx.engine.rows import Cache, RowBatch, install_row_attention, row_views
 from mtplx.engine.stacked_cache import StackedCache
-from mtplx.engine.types import Logits
+from mtplx.engine.types import HostStates, Logits
 from mtplx.kernels.accelerate import is_accelerated
 
 
@@ -43,18 +44,16 @@ class RowTarget:
     def forward(self, batch: Sequence[Rows]) -> list[Logits]:
         caches = [cast(RowCache | StackedCache, rows.cache) for rows in batch]
         logits, hidden = self._run(batch, keeps_hidden=any(cache.hidden is not None for cache in caches))
-        wanted = logits if any(rows.num_logits for rows in batch) else None
         pieces = [None] * len(batch) if hidden is None else _split_hidden(hidden, batch)
-        mx.eval(wanted, pieces, [cache.arrays for cache in caches])
         for cache, rows, piece in zip(caches, batch, pieces, strict=True):
             if cache.hidden is not None and piece is not None:
                 cache.hidden.append(cache.end, piece)
             cache.extend(len(rows.tokens))
-        return split_logits(wanted, [rows.num_logits for rows in batch])
+        return np.split(logits, np.cumsum([rows.num_logits for rows in batch])[:-1])
 
-    def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[mx.array, mx.array | None]:
-        """The forward, lazily: logits [R, V] of the rows that want them and, if asked for and if the model's head is
-        found, the hidden states [T, D] of all."""
+    def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[Logits, HostStates | None]:
+        """The forward: logits [R, V] of the rows that want them and, if asked for and if the model's head is found, the
+        hidden states [T, D] of all."""
         row_batch = RowBatch([(cast(RowCache, rows.cache), rows.tokens) for rows in batch])
         views = row_views(row_batch, len(self._windows), native=self.is_native)
         indices = mx.array(wanted_rows(row_batch, batch), dtype=mx.int32)
@@ -63,33 +62,28 @@ class RowTarget:
             return rows if indices.size in (0, rows.shape[0]) else rows[indices]
 
         with self._head.selecting(select) as selection:
-            logits = self._model(row_batch.tokens, cache=views)
+            logits = self._model(mx.array(row_batch.tokens)[:, None], cache=views)
         if any(view.num_writes != 1 or view.num_reads != 1 for view in views):
             raise NotByRowsError("not every layer attends to its own cache in the usual way")
         if not all(view.mask_fits for view in views):
             raise NotByRowsError("a layer masks another window than its cache keeps")
         hidden = selection.hidden[:, 0] if keeps_hidden and selection.hidden is not None else None
-        return selection.of_logits(logits)[:, 0], hidden
+        wanted = selection.of_logits(logits)[:, 0] if indices.size else None
+        mx.eval(wanted, hidden, [cast(RowCache, rows.cache).arrays for rows in batch])
+        states = None if hidden is None else in_host_memory(hidden)
+        return np.empty((0, 0), dtype=np.float32) if wanted is None else in_host_memory(wanted), states
 
 
-def _split_hidden(hidden: mx.array, batch: Sequence[Rows]) -> list[mx.array | None]:
+def _split_hidden(hidden: HostStates, batch: Sequence[Rows]) -> list[HostStates | None]:
     """Of hidden states [T, D] those [n, D] of each sequence that keeps them."""
     if len(batch) == 1:
         return [hidden]
     ends = np.cumsum([len(rows.tokens) for rows in batch]).tolist()
     # Copies: a few rows that are kept must not keep the memory of a long prompt that was forwarded beside them.
     return [
-        None if rows.cache.hidden is None else mx.contiguous(hidden[end - len(rows.tokens) : end])
+        None if rows.cache.hidden is None else hidden[end - len(rows.tokens) : end].copy()
         for rows, end in zip(batch, ends, strict=True)
     ]
-
-
-def split_logits(logits: mx.array | None, counts: Sequence[int]) -> list[Logits]:
-    """Logits [R, V] as float32 arrays in host memory, [count, V] for each count."""
-    if logits is None:
-        return [np.empty((0, 0), dtype=np.float32) for _ in counts]
-    rows = np.asarray(logits.astype(mx.float32))  # the same memory
-    return np.split(rows, np.cumsum(counts)[:-1])
 
 
 def wanted_rows(row_batch: RowBatch[Cache], batch: Sequence[Rows]) -> list[int]:

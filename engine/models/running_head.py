@@ -14,14 +14,15 @@ import numpy as np
 
 from mtplx.engine.cache import RowCache, SequenceCache
 from mtplx.engine.errors import ModelLoadError
+from mtplx.engine.models.host_memory import in_host_memory
 from mtplx.engine.models.mtp import DraftHead
 from mtplx.engine.models.parts import EmbeddingOf
 from mtplx.engine.models.sequential_cache import SequentialCache
 from mtplx.engine.rows import RowBatch, row_views
 from mtplx.engine.stacked_cache import StackedCache
-from mtplx.engine.types import Logits
+from mtplx.engine.types import HostStates, Logits
 from mtplx.kernels.accelerate import is_accelerated
-from mtplx.kernels.decoder import DecoderRows, NativeEntrance, NativeLayers, OtherShapeError
+from mtplx.kernels.decoder import Decoded, DecoderRows, NativeEntrance, NativeLayers, OtherShapeError
 from mtplx.kernels.inputs import float_inputs
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear, NativeRMSNorm
 
@@ -35,15 +36,15 @@ class Pairs:
     """What one sequence puts into a forward: the hidden states [n, D] of some rows, and the token after each."""
 
     cache: SequenceCache
-    hidden: mx.array
+    hidden: HostStates
     tokens: Sequence[int]
 
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What comes after the last pair of each sequence: the hidden states [B, D], and logits [B, N] in host memory."""
+    """What comes after the last pair of each sequence: the hidden states [B, D], and logits [B, N]."""
 
-    hidden: mx.array
+    hidden: HostStates
     logits: Logits
 
 
@@ -91,9 +92,11 @@ class RowHead:
         caches = [cast(RowCache, pairs.cache) for pairs in batch]
         rows = RowBatch([(cache, pairs.tokens) for cache, pairs in zip(caches, batch, strict=True)])
         [view] = row_views(rows, 1, native=self._is_native)
-        entering = _joined([pairs.hidden for pairs in batch])[:, None]
-        leaving = self._head.block(entering, self._head.embed(rows.tokens), view)[:, 0]  # [T, D]
-        foreseen = _foreseen(self._head, _last_rows(leaving, rows), [cache.arrays for cache in caches])
+        embedded = self._head.embed(mx.array(rows.tokens)[:, None])
+        entering = _entering(_joined([pairs.hidden for pairs in batch]), embedded)[:, None]
+        leaving = self._head.block(entering, embedded, view)[:, 0]  # [T, D]
+        ends = mx.array([segment.stop - 1 for segment in rows.segments])
+        foreseen = _foreseen(self._head, leaving[ends], [cache.arrays for cache in caches])
         for cache, pairs in zip(caches, batch, strict=True):
             cache.extend(len(pairs.tokens))
         return foreseen
@@ -124,26 +127,28 @@ class FusedHead:
     def forward(self, batch: Sequence[Pairs]) -> Foreseen:
         caches = [cast(StackedCache, pairs.cache) for pairs in batch]
         rows = RowBatch([(cache, pairs.tokens) for cache, pairs in zip(caches, batch, strict=True)])
-        tokens, states = rows.tokens[:, 0], _joined([pairs.hidden for pairs in batch])
-        is_native = self._entrance is not None
-        decoded = self._layers(
-            tokens if is_native else self._head.block.combine(states, self._head.embed(tokens)),
-            [DecoderRows(segment.position, segment.start, segment.stop) for segment in rows.segments],
-            [segment.stop - 1 for segment in rows.segments],
-            [cache.take(len(pairs.tokens)) for cache, pairs in zip(caches, batch, strict=True)],
-            states=states if is_native else None,
-            wants_hidden=self._has_product,
-        )
-        for cache, buffer in zip(caches, decoded.buffers, strict=True):
+        decoded = self._decode(rows, _joined([pairs.hidden for pairs in batch]))
+        for cache, pairs, buffer in zip(caches, batch, decoded.buffers, strict=True):
             cache.buffer = buffer
-        if decoded.hidden is None:  # they stand for logits, for lack of a product
-            foreseen = _foreseen(self._head, decoded.logits, decoded.buffers)
-        else:
-            mx.eval(decoded.logits)
-            foreseen = Foreseen(_last_rows(decoded.hidden, rows), np.asarray(decoded.logits))
-        for cache, pairs in zip(caches, batch, strict=True):
             cache.extend(len(pairs.tokens))
-        return foreseen
+        if decoded.hidden is None:  # they stand for logits, for lack of a product
+            return _foreseen(self._head, mx.array(decoded.logits), None)
+        ends = [segment.stop - 1 for segment in rows.segments]
+        return Foreseen(decoded.hidden if len(ends) == len(rows.tokens) else decoded.hidden[ends], decoded.logits)
+
+    def _decode(self, rows: RowBatch[StackedCache], states: HostStates) -> Decoded:
+        """What the layer, its norm and, where it is native, the product make of all rows."""
+        bounds = [DecoderRows(segment.position, segment.start, segment.stop) for segment in rows.segments]
+        ends = [segment.stop - 1 for segment in rows.segments]
+        buffers = [segment.cache.take(segment.stop - segment.start) for segment in rows.segments]
+        wants_hidden = self._has_product
+        if self._entrance is not None:
+            return self._layers.now(rows.tokens, bounds, ends, buffers, states=states, wants_hidden=wants_hidden)
+        embedded = self._head.embed(mx.array(rows.tokens))
+        entering = self._head.block.combine(_entering(states, embedded), embedded)
+        pending = self._layers.lazily(entering, bounds, ends, buffers, wants_hidden=wants_hidden)
+        buffers.clear()  # or they would be held, and copied
+        return pending.evaluated()
 
 
 def _native_entrance(head: DraftHead) -> NativeEntrance | None:
@@ -173,7 +178,7 @@ class SequentialHead:
     def _forward(self, cache: SequentialCache, pairs: Pairs) -> Foreseen:
         cache.prepare()
         embedded = self._head.embed(mx.array(list(pairs.tokens))[None])
-        leaving = self._head.block(pairs.hidden[None], embedded, cache.layers[0])[0]
+        leaving = self._head.block(_entering(pairs.hidden, embedded)[None], embedded, cache.layers[0])[0]
         foreseen = _foreseen(self._head, leaving[-1:], cache.arrays)
         cache.extend(pairs.tokens)
         return foreseen
@@ -183,17 +188,16 @@ def _foreseen(head: DraftHead, hidden: mx.array, arrays: object) -> Foreseen:
     """By hidden states [B, D]; `arrays` are to be in memory as well."""
     logits = head.project(hidden)
     mx.eval(hidden, logits, arrays)
-    return Foreseen(hidden, np.asarray(logits.astype(mx.float32)))  # the same memory
+    return Foreseen(in_host_memory(hidden), in_host_memory(logits))
 
 
-def _joined(states: Sequence[mx.array]) -> mx.array:
-    return states[0] if len(states) == 1 else mx.concatenate(list(states))
+def _joined(states: Sequence[HostStates]) -> HostStates:
+    return states[0] if len(states) == 1 else np.concatenate(states)
 
 
-def _last_rows(states: mx.array, rows: RowBatch[RowCache] | RowBatch[StackedCache]) -> mx.array:
-    """Those [B, D] of each sequence's last row, of [T, D]."""
-    ends = [segment.stop for segment in rows.segments]
-    return states if len(ends) == states.shape[0] else states[mx.array(ends) - 1]
+def _entering(states: HostStates, embedded: mx.array) -> mx.array:
+    """States as the block takes them beside embedded tokens: of their type."""
+    return mx.array(states).astype(embedded.dtype)
 
 
 def _check(running: RunningHead, head: DraftHead) -> None:
@@ -205,7 +209,7 @@ def _check(running: RunningHead, head: DraftHead) -> None:
     window = head.block.window or 0
     lengths = (4, 6 + (window if window <= 64 else 0))
     texts = [[(3 + 5 * place) % 16 for place in range(length)] for length in lengths]
-    states = [mx.random.normal((length, width), key=mx.random.key(length)) for length in lengths]
+    states = [np.array(mx.random.normal((length, width), key=mx.random.key(length))) for length in lengths]
     caches = [running.new_cache() for _ in lengths]
     given = None
     for part in (slice(0, -2), slice(-2, None)):
@@ -215,7 +219,8 @@ def _check(running: RunningHead, head: DraftHead) -> None:
             pairs.cache.commit(len(pairs.tokens))
     assert given is not None
     for index, (state, text) in enumerate(zip(states, texts, strict=True)):
-        hidden = head.block(state[None], head.embed(mx.array(text)[None]))[0, -1:]
+        embedded = head.embed(mx.array(text)[None])
+        hidden = head.block(_entering(state, embedded)[None], embedded)[0, -1:]
         expected = np.array(head.project(hidden).astype(mx.float32))[0]
         difference = float(np.abs(given.logits[index] - expected).max() / np.abs(expected).max())
         if not difference <= _tolerance(hidden):

@@ -7,10 +7,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
+from mtplx.engine.models.host_memory import in_host_memory
 from mtplx.engine.models.output_head import OutputHead
 from mtplx.engine.models.sequential_cache import SequentialCache
 from mtplx.engine.models.target import Rows
-from mtplx.engine.types import Logits
+from mtplx.engine.types import HostStates, Logits
 
 
 class SequentialTarget:
@@ -40,7 +41,7 @@ class SequentialTarget:
         cache.extend(rows.tokens)
         return logits
 
-    def _run(self, cache: SequentialCache, tokens: Sequence[int], num_logits: int) -> tuple[Logits, mx.array | None]:
+    def _run(self, cache: SequentialCache, tokens: Sequence[int], num_logits: int) -> tuple[Logits, HostStates | None]:
         """Logits of the last rows, and the hidden states [T, D] of all if the cache keeps them."""
 
         def select(hidden: mx.array) -> mx.array:  # [1, T, D] to [1, num_logits, D]
@@ -51,7 +52,7 @@ class SequentialTarget:
         hidden = selection.hidden[0] if cache.hidden is not None and selection.hidden is not None else None
         if num_logits == 0:
             mx.eval(hidden, cache.arrays)
-            return np.empty((0, 0), dtype=np.float32), hidden
+            return np.empty((0, 0), dtype=np.float32), None if hidden is None else in_host_memory(hidden)
         selected = selection.of_logits(logits)[0]
         mx.eval(selected, hidden, cache.arrays)
-        return np.asarray(selected.astype(mx.float32)), hidden  # the same memory
+        return in_host_memory(selected), None if hidden is None else in_host_memory(hidden)

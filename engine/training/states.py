@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
@@ -88,7 +87,7 @@ def kept_states(cache: SequenceCache, num_rows: int) -> HiddenStates | None:
     piece = None if cache.hidden is None else cache.hidden.take()
     if piece is None or piece.position or piece.states.shape[0] < num_rows:
         return None
-    return np.asarray(piece.states[:num_rows].astype(mx.float16))
+    return piece.states[:num_rows].astype(np.float16)
 
 
 def computed_states(target: Target, text: Text) -> HiddenStates:

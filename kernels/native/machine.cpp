@@ -68,4 +68,12 @@ bool runs_here() {
   return has;
 }
 
+int float_bytes() {
+#if defined(__AVX512VNNI__)
+  return 3;
+#else
+  return 0;
+#endif
+}
+
 }  // namespace mtplx

@@ -6,4 +6,8 @@ namespace mtplx {
 const char* isa();  // avx512, avx2, neon or generic
 bool runs_here();
 
+// As whole numbers of how many bytes products with quantized weights best take float32: of 24 bits where a processor has
+// products of bytes, and registers enough for the sums; 0: as floats.
+int float_bytes();
+
 }  // namespace mtplx

@@ -37,6 +37,8 @@ NB_MODULE(_native, m) {
 
   m.def("num_threads", &mtplx::num_threads);
   m.def("set_num_threads", &mtplx::set_num_threads, nanobind::arg("num_threads"));
+  m.attr("FLOAT_BYTES") = mtplx::float_bytes();
+  mtplx::set_input_bytes(mtplx::float_bytes());
   m.def("input_bytes", &mtplx::input_bytes);
   m.def("set_input_bytes", &mtplx::set_input_bytes, nanobind::arg("num_bytes"));
   mtplx::bind_decoder(m);

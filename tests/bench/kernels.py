@@ -27,7 +27,7 @@ from mtplx.engine.types import SamplingParams
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.attention import AttentionSegment, ragged_attention
 from mtplx.kernels.decoder import projection
-from mtplx.kernels.inputs import set_inputs
+from mtplx.kernels.inputs import Inputs, set_inputs
 from mtplx.kernels.layers import NativeEmbedding, NativeLinear
 from mtplx.kernels.native_module import native, why_unavailable
 from tests.bench.row import Row, finish
@@ -195,22 +195,23 @@ def product_rows(target: Target, loaded: LoadedModel) -> list[Row]:
     ]
 
 
-def int8_rows(target: Target, loaded: LoadedModel) -> list[Row]:
-    """The same demands, where products round their inputs."""
+def rows_with(inputs: Inputs, target: Target, loaded: LoadedModel) -> list[Row]:
+    """The same demands, where products take such inputs."""
     products = all_products(loaded.model)
     projections = [projection(layer) for layer in products]
     num_bytes = weight_bytes(products)
-    set_inputs("int8")
+    chosen = native.input_bytes()
+    set_inputs(inputs)
     try:
         one, eight = (native.product_time(projections, rows) for rows in (1, 8))
         rows = verify_rows(target, loaded)
     finally:
-        set_inputs("float32")
+        native.set_input_bytes(chosen)
     share = 100 * num_bytes / one / native.read_rate(num_bytes)
     return [
-        *(Row(f"int8 inputs: {row.name}", row.value, row.unit, row.must, row.at_most) for row in rows),
-        Row("int8 inputs: products alone, 8 rows", eight * 1e3, "ms"),
-        Row("int8 inputs: products alone, 1 row: share of the reading", share, "%", 80),
+        *(Row(f"{inputs} inputs: {row.name}", row.value, row.unit, row.must, row.at_most) for row in rows),
+        Row(f"{inputs} inputs: products alone, 8 rows", eight * 1e3, "ms"),
+        Row(f"{inputs} inputs: products alone, 1 row: share of the reading", share, "%", 80),
     ]
 
 
@@ -273,7 +274,8 @@ def main() -> int:
             lambda: prefill_rows(target, stock),
             lambda: verify_rows(target, loaded),
             lambda: product_rows(target, loaded),
-            lambda: int8_rows(target, loaded),
+            lambda: rows_with("float32", target, loaded),
+            lambda: rows_with("int8", target, loaded),
             lambda: context_rows(session, loaded),
             lambda: sampling_rows(target, loaded),
         ):

@@ -61,7 +61,7 @@ def states_of(target: Target, tokens: Sequence[int]) -> mx.array:
     target.forward([Rows(rows, tokens, 1)])
     piece = rows.hidden.take()
     assert piece is not None
-    return piece.states
+    return mx.array(piece.states)
 
 
 def plain_logits(head: DraftHead, states: mx.array, tokens: Sequence[int], drafted: Sequence[int] = ()) -> Logits:

@@ -12,7 +12,7 @@ from mtplx.engine.depth import Worth
 from mtplx.engine.experience import COPYING
 from mtplx.engine.planning import Planner
 from mtplx.engine.sequence import Sequence
-from mtplx.engine.types import AUTO, PLAIN, Request, RoundRecord, SamplingParams
+from mtplx.engine.types import AUTO, PLAIN, Draft, Request, RoundRecord, SamplingParams
 from tests.fakes import TabularCache
 
 PROMPT = tuple(range(50))
@@ -111,7 +111,8 @@ def _round(machine, helpers, planner, sequence, knows, places, random, course) -
         seconds = helper.token_s * num_made + helper.catch_up_s * (place - places[name])
         places[name] = place
         tokens = tuple(RIGHT if known else WRONG for known in knows[name][place : place + num_proposed])
-        planner.drafted(sequence, name, tokens, num_asked=num_asked, seconds=seconds)
+        proposal = Draft(tokens, num_taken_back=num_made - num_proposed)
+        planner.drafted(sequence, name, proposal, num_asked=num_asked, seconds=seconds)
         draft_s += seconds
         if name == plan.drafter:
             num_drafted = min(plan.depth, num_proposed)

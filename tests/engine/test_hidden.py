@@ -11,15 +11,16 @@ import pytest
 from mtplx.engine.hidden import HiddenRows
 from mtplx.engine.models.running import make_target
 from mtplx.engine.models.target import Rows
+from mtplx.engine.types import HostStates
 from tests.engine.kinds import TinyModels
 
 TOKENS = [(5 + 37 * place) % 250 for place in range(24)]
 KINDS = ["native llama", "llama", "gemma3_text", "qwen3_next", "deepseek_v3"]
 
 
-def piece(first: int, num_rows: int) -> mx.array:
+def piece(first: int, num_rows: int) -> HostStates:
     """States [n, 1] that tell their positions."""
-    return mx.arange(first, first + num_rows, dtype=mx.float32)[:, None]
+    return np.arange(first, first + num_rows, dtype=np.float32)[:, None]
 
 
 def held(rows: HiddenRows) -> tuple[int, list[int]]:
@@ -87,7 +88,7 @@ def test_the_states_are_what_the_output_head_sees_of_every_row(tiny: TinyModels,
     taken = cache.hidden.take()
     assert taken is not None
     assert taken.position == 0
-    np.testing.assert_allclose(logits_of(model, taken.states), logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(logits_of(model, mx.array(taken.states)), logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +118,7 @@ def test_drafts_company_and_rows_without_logits_leave_the_states_as_they_are(tin
     assert taken.position == 0
     assert taken.states.shape == expected.states.shape
     close = 0.0 if kind == "native llama" else 2e-3
-    np.testing.assert_allclose(np.array(taken.states), np.array(expected.states), rtol=close, atol=close)
+    np.testing.assert_allclose(taken.states, expected.states, rtol=close, atol=close)
     assert other.hidden is None
 
 

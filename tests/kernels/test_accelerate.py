@@ -5,6 +5,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
@@ -14,7 +15,8 @@ from mtplx.engine.models.row_target import RowTarget
 from mtplx.engine.models.target import Rows
 from mtplx.kernels import layers
 from mtplx.kernels.accelerate import accelerate
-from mtplx.kernels.decoder import NativeDecoder, OtherShapeError
+from mtplx.kernels.decoder import DecoderRows, NativeDecoder, NativeLayers, OtherShapeError
+from mtplx.kernels.memory import stack_rows
 from tests.kernels.availability import needs_native
 from tests.kernels.forwards import run
 from tests.tiny_configs import CONFIGS, TRANSFORMER
@@ -226,6 +228,32 @@ def test_a_buffer_that_somebody_holds_is_not_written(tmp_path: Path) -> None:
     mx.eval(before)
     fused.forward([Rows(cache, [1, 2], 1)])
     assert mx.array_equal(held, before)
+
+
+def test_a_buffer_that_nobody_else_holds_is_written_where_it_is(tmp_path: Path) -> None:
+    _, fused = targets(tmp_path, "llama")
+    cache = fused.new_cache()
+    places = []
+    for token in TOKENS[:3]:
+        fused.forward([Rows(cache, [token], 1)])
+        cache.commit(1)
+        places.append(np.asarray(cache.buffer).ctypes.data)
+    assert len(set(places)) == 1
+
+
+def test_a_pass_at_once_gives_what_a_lazy_one_gives(tmp_path: Path) -> None:
+    model = wide_model(tmp_path, "llama")
+    accelerate(model)
+    native_layers = NativeLayers(model.layers, model.model.norm, embedding=model.model.embed_tokens)
+    size = native_layers.row_like.shape
+    rows = [DecoderRows(0, 0, 5), DecoderRows(3, 5, 7)]
+    given = [stack_rows([mx.random.normal((*size[:2], 5, size[3]))], 16) for _ in rows]
+    lazy = native_layers.lazily(mx.array(TOKENS[:7]), rows, [4, 6], given, wants_hidden=True).evaluated()
+    now = native_layers.now(TOKENS[:7], rows, [4, 6], list(given), wants_hidden=True)
+    assert np.array_equal(lazy.logits, now.logits)
+    assert np.array_equal(lazy.hidden, now.hidden)
+    for one, other in zip(lazy.buffers, now.buffers, strict=True):
+        assert mx.array_equal(one[..., :5, :], other[..., :5, :])
 
 
 @pytest.mark.parametrize("kind", ["gemma3_text", "mamba2", "qwen3_next"])

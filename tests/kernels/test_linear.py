@@ -1,16 +1,28 @@
 """Products with quantized weights: the reference's values, and rows whose bits are their own."""
 
+from collections.abc import Iterator
+
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from mtplx.kernels.linear import BITS, GROUP_SIZES, TiledWeights, quantized_linear, reference_quantized_linear, tile
+from mtplx.kernels.native_module import native
 from tests.kernels.availability import needs_native
 from tests.kernels.rows import assert_rows_are_exact, bits, random, strided_views, threads
 
 pytestmark = needs_native
 
+
 TOLERANCE = 5e-6  # of the largest value: sums of some hundred products, in another order
+
+
+@pytest.fixture(autouse=True)
+def floats() -> Iterator[None]:
+    """Inputs stay floats on any machine: test_inputs.py has what else they may be."""
+    native.set_input_bytes(0)
+    yield
+    native.set_input_bytes(native.FLOAT_BYTES)
 
 
 def quantized(num_outputs: int, num_inputs: int, num_bits: int, group_size: int) -> tuple[mx.array, mx.array, mx.array]:
