@@ -38,7 +38,7 @@ class HiddenRows:
             self._pieces.clear()
             self._start, self._num_rows = position, 0
         self._pieces.append(states)
-        self._num_rows += states.shape[0]
+        self._num_rows += len(states)
 
     def commit(self, num_dropped: int) -> None:
         """Forget the last rows, as many as are dropped, and then the first ones, as many as are too many."""
@@ -60,17 +60,17 @@ class HiddenRows:
     def _forget_last(self, num_rows: int) -> int:
         """Up to that many rows of the last piece; how many."""
         piece = self._pieces.pop()
-        num_left = max(0, piece.shape[0] - num_rows)
+        num_left = max(0, len(piece) - num_rows)
         if num_left:
             self._pieces.append(piece[:num_left])
-        self._num_rows -= piece.shape[0] - num_left
-        return int(piece.shape[0]) - num_left
+        self._num_rows -= len(piece) - num_left
+        return len(piece) - num_left
 
     def _forget_first(self, num_rows: int) -> None:
         """Up to that many rows of the first piece."""
         piece = self._pieces.popleft()
-        num_left = max(0, piece.shape[0] - num_rows)
+        num_left = max(0, len(piece) - num_rows)
         if num_left:
             self._pieces.appendleft(piece[-num_left:])
-        self._start += piece.shape[0] - num_left
-        self._num_rows -= piece.shape[0] - num_left
+        self._start += len(piece) - num_left
+        self._num_rows -= len(piece) - num_left
