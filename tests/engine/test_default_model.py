@@ -77,6 +77,7 @@ def test_plain_decoding_is_mlx_lms_own(loaded: LoadedModel, speculator: Speculat
 
 
 @pytest.mark.parametrize("loaded", [pytest.param("native", marks=needs_native)], indirect=True)  # stock ops are slow
+@pytest.mark.usefixtures("float_products")
 def test_scores_are_those_of_a_separate_pass_and_the_same_bits_however_tokens_were_drafted(
     loaded: LoadedModel, speculator: Speculator
 ) -> None:
