@@ -143,10 +143,14 @@ def most_likely(scores: Scores) -> int:
 
 def distribution(scores: Scores, params: SamplingParams) -> Distribution:
     """The distribution [V] that a token is drawn from at a temperature above 0."""
-    from mtplx.kernels.sampling import cut_distribution  # here, for it loads MLX, and this module is public without
+    # Here, for it loads MLX, and this module is public without.
+    from mtplx.kernels.sampling import cut_distribution, whole_distribution
 
+    logits = scores.astype(np.float32, copy=False)
+    if not params.top_k and params.top_p >= 1.0 and not params.min_p:
+        return whole_distribution(logits, params.temperature)
     kept = cut_distribution(
-        scores.astype(np.float32, copy=False),
+        logits,
         temperature=params.temperature,
         top_k=params.top_k,
         top_p=params.top_p,

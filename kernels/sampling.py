@@ -44,6 +44,22 @@ def reference_greedy(logits: Logits) -> tuple[int, bool]:
     return int(np.argmax(logits if all_finite else np.where(np.isnan(logits), -np.inf, logits))), all_finite
 
 
+def whole_distribution(logits: Logits, temperature: float) -> Probabilities:
+    """The probabilities [V] of all tokens at a temperature above 0, where nothing is cut; 0 is among them.
+
+    Raises ValueError for NaN and when the highest logit is not finite.
+    """
+    temperature = max(temperature, _COLDEST)
+    if not is_available():
+        return reference_whole_distribution(logits, temperature)
+    return native.whole_distribution(_as_row(logits), temperature)
+
+
+def reference_whole_distribution(logits: Logits, temperature: float) -> Probabilities:
+    weights = _weights(logits, temperature)
+    return weights / weights.sum()
+
+
 def cut_distribution(
     logits: Logits, *, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
 ) -> SparseDistribution:
@@ -62,11 +78,7 @@ def cut_distribution(
 def reference_cut_distribution(
     logits: Logits, *, temperature: float, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0
 ) -> SparseDistribution:
-    scores = np.asarray(logits, dtype=np.float64)
-    if not np.isfinite(scores.max()):  # NaN where there is one
-        raise ValueError("the logits have no finite maximum")
-    with np.errstate(over="ignore"):  # at a tiny temperature all but the likeliest fall to -inf, which has weight 0
-        weights = np.exp((scores - scores.max()) / temperature)
+    weights = _weights(logits, temperature)
     order = np.argsort(-weights, kind="stable")
     order = order[(weights[order] > 0.0) & (weights[order] >= min_p)]
     if top_k > 0:
@@ -135,6 +147,15 @@ def accept_or_replace(
     if accept < acceptance_probability(p, q, token):
         return True, token
     return False, draw(residual(p, q), emit)
+
+
+def _weights(logits: Logits, temperature: float) -> Probabilities:
+    """Of all tokens [V], 1 the greatest."""
+    scores = np.asarray(logits, dtype=np.float64)
+    if not np.isfinite(scores.max()):  # NaN where there is one
+        raise ValueError("the logits have no finite maximum")
+    with np.errstate(over="ignore"):  # at a tiny temperature all but the likeliest fall to -inf, which has weight 0
+        return np.exp((scores - scores.max()) / temperature)
 
 
 def _as_row(logits: Logits) -> Logits:

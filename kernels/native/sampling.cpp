@@ -171,6 +171,27 @@ Greedy greedy(std::span<const float> logits) {
   return {at == logits.end() ? 0 : int(at - logits.begin()), peak.all_finite};
 }
 
+void whole_distribution(std::span<const float> logits, double temperature, double* to) {
+  const Peak peak = find_peak(logits, scratch_of_thread().span_peaks);
+  if (peak.has_nan || !std::isfinite(peak.value)) throw std::invalid_argument("the logits have no finite maximum");
+  const size_t n = logits.size(), whole = n / kDoubleLanes * kDoubleLanes;
+  vdouble total = {};
+  for (size_t i = 0; i < whole; i += kDoubleLanes) {
+    const vdouble weights = weights_of(load_doubles(logits.data() + i), peak.value, temperature);
+    store(to + i, weights);
+    total += weights;
+  }
+  if (whole < n) {
+    float rest[kDoubleLanes];
+    std::fill(std::copy(logits.begin() + whole, logits.end(), rest), rest + kDoubleLanes, -kInfinity);
+    const vdouble weights = weights_of(load_doubles(rest), peak.value, temperature);
+    std::memcpy(to + whole, &weights, (n - whole) * sizeof(double));
+    total += weights;
+  }
+  const double inverse = 1 / sum(total);
+  for (size_t i = 0; i < n; i++) to[i] *= inverse;
+}
+
 SparseDistribution cut_distribution(std::span<const float> logits, const Cuts& cuts) {
   Scratch& scratch = scratch_of_thread();
   Candidates& candidates = scratch.candidates;
@@ -253,6 +274,12 @@ void bind_sampling(nb::module_& m) {
     const Greedy found = greedy(view(logits));
     return std::pair(found.token, found.all_finite);
   }, nb::arg("logits"));
+  m.def("whole_distribution", [](const Input<float>& logits, double temperature) {
+    double* const memory = new double[logits.size()];
+    const nb::capsule owner(memory, [](void* p) noexcept { delete[] static_cast<double*>(p); });
+    whole_distribution(view(logits), temperature, memory);
+    return nb::ndarray<nb::numpy, double, nb::ndim<1>>(memory, {logits.size()}, owner);
+  }, nb::arg("logits"), nb::arg("temperature"));
   m.def("cut_distribution", [](const Input<float>& logits, double temperature, int top_k, double top_p, double min_p) {
     return to_numpy(cut_distribution(view(logits), {temperature, top_k, top_p, min_p}));
   }, nb::arg("logits"), nb::arg("temperature"), nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"));

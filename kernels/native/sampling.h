@@ -34,6 +34,9 @@ struct SparseView {
 
 Greedy greedy(std::span<const float> logits);
 
+// The probability of every token at this temperature, to `to` [V]. Of what it throws, as below.
+void whole_distribution(std::span<const float> logits, double temperature, double* to);
+
 // Temperature, then min-p, top-k and top-p, each on what the one before left; lower tokens first among equals. -inf is
 // a token that cannot be drawn. Throws std::invalid_argument for NaN, for +inf, and when all are -inf.
 SparseDistribution cut_distribution(std::span<const float> logits, const Cuts& cuts);

@@ -96,16 +96,30 @@ def test_among_equals_lower_tokens_stay(prefix: str) -> None:
 
 
 @both
+@every_row
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_without_cuts_every_token_has_its_probability(prefix: str, row: Row, temperature: float) -> None:
+    given = getattr(kernel, f"{prefix}whole_distribution")(row, temperature)
+    weights = np.exp((row.astype(np.float64) - row.max()) / temperature)
+    np.testing.assert_allclose(given, weights / weights.sum(), rtol=1e-12, atol=LEAST)
+
+
+@both
 @pytest.mark.parametrize("size", [1, 7, 16, 63, 64, 65, 130, 1000])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_rows_without_a_finite_maximum_are_refused(prefix: str, size: int, bad: float) -> None:
     for place in {0, size // 2, size - 1}:
         row = normal(size)
         row[place] = bad
-        with pytest.raises(ValueError, match="finite"):
-            cut(prefix, row, temperature=1.0)
+        refuses(prefix, row)
+    refuses(prefix, np.full(size, -np.inf, dtype=np.float32))
+
+
+def refuses(prefix: str, row: Row) -> None:
     with pytest.raises(ValueError, match="finite"):
-        cut(prefix, np.full(size, -np.inf, dtype=np.float32), temperature=1.0)
+        cut(prefix, row, temperature=1.0)
+    with pytest.raises(ValueError, match="finite"):
+        getattr(kernel, f"{prefix}whole_distribution")(row, 1.0)
 
 
 @both
