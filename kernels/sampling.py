@@ -57,7 +57,7 @@ def whole_distribution(logits: Logits, temperature: float) -> Probabilities:
 
 def reference_whole_distribution(logits: Logits, temperature: float) -> Probabilities:
     weights = _weights(logits, temperature)
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def cut_distribution(
@@ -155,7 +155,7 @@ def _weights(logits: Logits, temperature: float) -> Probabilities:
     if not np.isfinite(scores.max()):  # NaN where there is one
         raise ValueError("the logits have no finite maximum")
     with np.errstate(over="ignore"):  # at a tiny temperature all but the likeliest fall to -inf, which has weight 0
-        return np.exp((scores - scores.max()) / temperature)
+        return np.asarray(np.exp((scores - scores.max()) / temperature))
 
 
 def _as_row(logits: Logits) -> Logits:

@@ -83,7 +83,7 @@ class TeamRows {
 // What a pass over T rows needs of memory, shared by its team.
 class DecoderPass {
  public:
-  // `wanted` are the rows whose results are asked for. With `num_bytes`, products round their inputs.
+  // `wanted` are the rows whose results are asked for; `num_bytes` are those of inputs, as RowForm has them.
   DecoderPass(const DecoderShape& shape, const DecoderWeights& weights, const Segments& segments, int num_rows,
               const std::vector<int>& wanted, int num_bytes, int team_size)
       : shape_(shape), weights_(weights), num_rows_(num_rows), wanted_(wanted), plan_(shape.attention, segments),
