@@ -105,6 +105,8 @@ class Speculator:
         drafts = [Draft(drafter=plan.drafter, depth=plan.depth, failed=plan.failed) for plan in plans]
         for sequence, plan in zip(sequences, plans, strict=True):
             sequence.worth = plan.worth
+            if self._wants_hidden(sequence.request) and sequence.cache.hidden is None:
+                sequence.cache.hidden = HiddenRows()
         for name, drafter in self.drafters.items():
             asking = [index for index, plan in enumerate(plans) if name in plan.asks]
             if not asking:
@@ -209,12 +211,18 @@ class Speculator:
         return pieces
 
     def _new_cache(self, request: Request) -> SequenceCache:
-        """One that keeps hidden states if the request's rounds may want them."""
+        """One that keeps hidden states if the request's rounds may want them.
+
+        Rows that are lent have none. Where drafts must not hang on what was lent, there are none of the prompt at all.
+        """
         cache = self.target.new_cache()
         cache.expected_rows = len(request.prompt) + min(request.max_tokens, _MOST_EXPECTED)
-        if HEAD in self.drafters and request.draft_depth and request.drafter in (AUTO, HEAD):
+        if self._wants_hidden(request) and not request.needs_same_drafts:
             cache.hidden = HiddenRows()
         return cache
+
+    def _wants_hidden(self, request: Request) -> bool:
+        return HEAD in self.drafters and request.draft_depth > 0 and request.drafter in (AUTO, HEAD)
 
     def _observe(self, outcome: Outcome) -> bool:
         """Tell the drafter, if it drafted anything; False when it fails on that."""

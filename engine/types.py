@@ -143,6 +143,11 @@ class Request:
         """The most tokens that a round may draft: 0 where there is no drafter."""
         return 0 if self.drafter == PLAIN else self.depth
 
+    @property
+    def needs_same_drafts(self) -> bool:
+        """Whether its seed fixes the text only if the same is drafted each time."""
+        return self.sampling.seed is not None and not self.sampling.greedy and self.acceptance != "coupled"
+
 
 def usual_acceptance(sampling: SamplingParams, *, is_planned: bool) -> Acceptance:
     """The rule of a request that names none, `is_planned` if the engine chooses its drafter or depth.

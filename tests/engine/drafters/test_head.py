@@ -27,7 +27,7 @@ from mtplx.engine.sampling import TokenHistory, adjust, distribution
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator
-from mtplx.engine.types import HEAD, MOST_HIDDEN_ROWS, Draft, Request, SamplingParams
+from mtplx.engine.types import HEAD, MOST_HIDDEN_ROWS, Acceptance, Draft, Request, SamplingParams
 from tests.engine.decoding import begin, decode, speculating
 from tests.engine.grammars import Automaton
 from tests.engine.heads import headed_model, plain_logits, random_head, states_of
@@ -67,7 +67,7 @@ def rounds_of(kind: str, part: np.ndarray | None = None) -> tuple[Speculator, Dr
 
 
 def request(params: SamplingParams = GREEDY, prompt: Sequence[int] = PROMPT, depth: int = 3) -> Request:
-    return Request("test", tuple(prompt), 60, params, depth=depth, drafter=HEAD)
+    return Request("test", tuple(prompt), 60, params, depth=depth, drafter=HEAD, acceptance="coupled")
 
 
 def play(rounds: Speculator, sequence: DecodedSequence, draft: Draft, num_accepted: int, then: int) -> None:
@@ -113,7 +113,8 @@ def test_drafts_are_those_of_a_plain_computation(kind: str, part: np.ndarray | N
 @pytest.mark.parametrize("part", [None, PART], ids=["all tokens", "some tokens"])
 def test_a_draft_carries_the_distributions_after_the_requests_own_processors(part: np.ndarray | None) -> None:
     rounds, head = rounds_of("llama", part)
-    sequence = begin(rounds, request(PROCESSED))
+    unseeded = replace(PROCESSED, seed=None)
+    sequence = begin(rounds, replace(request(unseeded), acceptance="rejection"))
     [draft] = rounds.draft([sequence])
     states, history = states_of(rounds.target, PROMPT[:-1]), TokenHistory(PROMPT)
     assert draft.distributions is not None
@@ -183,6 +184,30 @@ def test_over_lent_rows_the_head_sees_what_comes_after_them(kind: str) -> None:
         for position, token in enumerate(draft.tokens):
             assert token == plain_logits(head, states, borrower.tokens, draft.tokens[:position]).argmax()
         assert len(draft) == 3
+
+
+@FEW_KINDS
+@pytest.mark.parametrize("rule", ["rejection", "block"])
+def test_a_seed_fixes_the_text_whatever_was_lent(kind: str, rule: Acceptance) -> None:
+    """Under these rules the text hangs on what is drafted."""
+    rounds, _ = rounds_of(kind)
+    asked = replace(request(replace(NO_CUT, logit_bias=FEW)), acceptance=rule)
+    cold = begin(rounds, asked)
+    warm = rounds.begin(asked)
+    num_lent = cold.cache.num_committed
+    warm.cache.restore(num_lent, [cold.cache.read_rows(0, num_lent)], cold.cache.read_state())
+    for sequence in (cold, warm):
+        go_on(rounds, sequence)
+    assert warm.tokens == cold.tokens
+    assert warm.speculation.num_drafted == cold.speculation.num_drafted > 0
+
+
+def go_on(rounds: Speculator, sequence: DecodedSequence) -> None:
+    """To the end of the text."""
+    while sequence.reason is None:
+        [draft] = rounds.draft([sequence])
+        [verdict] = rounds.verify([sequence], [draft])
+        rounds.commit(sequence, draft, verdict)
 
 
 def test_of_a_long_prompt_it_looks_at_the_last_rows() -> None:
