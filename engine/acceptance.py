@@ -107,9 +107,13 @@ def residual(p: Distribution, q: Distribution | None, token: int) -> Distributio
         rest = p.copy()
         rest[token] = 0.0
     else:
-        rest = np.maximum(p - q, 0.0)
+        rest = p - q
+        np.maximum(rest, 0.0, out=rest)  # in place: fresh memory for a vocabulary takes longer than the arithmetic
     mass = rest.sum()
-    return rest / mass if mass > 0.0 else p
+    if not mass > 0.0:  # nor for what is no number
+        return p
+    rest /= mass
+    return rest
 
 
 def _ratio(p: Distribution, q: Distribution | None, token: int) -> float:
