@@ -88,7 +88,8 @@ class NgramDrafter:
         return place.copy
 
     def _pool(self, sequence: DecodedSequence) -> TextPool | None:
-        """The pool that the sequence's request names, with the sequence's own text to come."""
+        """The pool that the sequence's request names, with the sequence's own text to come; None where the text must not
+        hang on what others wrote."""
         name = sequence.request.pool
         if name is None or not self._pool_tokens:
             return None
@@ -98,7 +99,7 @@ class NgramDrafter:
             self._pools.popitem(last=False)
         pool.watch(sequence)
         pool.learn()
-        return pool
+        return None if sequence.request.needs_same_drafts else pool
 
 
 def best_copy(text: SuffixAutomaton, alignment: Alignment, pool: TextPool | None) -> _Copy:

@@ -1,6 +1,7 @@
 """The n-gram drafter copies what followed the longest earlier match, or what was predicted."""
 
 import gc
+from dataclasses import replace
 from typing import Any
 from weakref import ref
 
@@ -12,7 +13,7 @@ from mtplx.engine.drafters.suffixes import SuffixAutomaton
 from mtplx.engine.drafters.text_pool import TextPool
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.text.stream import TextStream
-from mtplx.engine.types import Request
+from mtplx.engine.types import Acceptance, Request, SamplingParams
 from tests.fakes import ByteTokenizer, TabularCache
 
 
@@ -162,6 +163,16 @@ class TestPools:
         assert proposal(drafter, sequence(9, 2, 3, pool="others")) == ()
         assert proposal(drafter, sequence(9, 2, 3, pool=None)) == ()
         assert proposal(drafter, sequence(9, 2, 3, pool="team")) == (4,)
+
+    def test_a_text_whose_seed_needs_the_same_drafts_takes_nothing_from_it(self) -> None:
+        drafter, first = NgramDrafter(pool_tokens=90), sequence(1, 2, 3, 4, pool="team")
+        proposal(drafter, first)
+        first.reason = "stop"
+        rules: dict[Acceptance, tuple[int, ...]] = {"rejection": (), "block": (), "coupled": (4,)}
+        for rule, expected in rules.items():
+            seeded = sequence(9, 2, 3, pool="team")
+            seeded.request = replace(seeded.request, sampling=SamplingParams(seed=1), acceptance=rule)
+            assert proposal(drafter, seeded) == expected
 
     def test_texts_of_requests_without_a_pool_are_not_kept(self) -> None:
         drafter, first = NgramDrafter(pool_tokens=90), sequence(1, 2, 3, 4)
