@@ -88,8 +88,10 @@ class NgramDrafter:
         return place.copy
 
     def _pool(self, sequence: DecodedSequence) -> TextPool | None:
-        """The pool that the sequence's request names, with the sequence's own text to come; None where the text must not
-        hang on what others wrote."""
+        """The pool that the sequence's request names, with the sequence's own text to come.
+
+        None where the text must not hang on what others wrote.
+        """
         name = sequence.request.pool
         if name is None or not self._pool_tokens:
             return None

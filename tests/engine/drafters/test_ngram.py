@@ -164,15 +164,16 @@ class TestPools:
         assert proposal(drafter, sequence(9, 2, 3, pool=None)) == ()
         assert proposal(drafter, sequence(9, 2, 3, pool="team")) == (4,)
 
-    def test_a_text_whose_seed_needs_the_same_drafts_takes_nothing_from_it(self) -> None:
+    @pytest.mark.parametrize(("rule", "expected"), [("rejection", ()), ("block", ()), ("coupled", (4,))])
+    def test_a_text_whose_seed_needs_the_same_drafts_takes_nothing_from_it(
+        self, rule: Acceptance, expected: tuple[int, ...]
+    ) -> None:
         drafter, first = NgramDrafter(pool_tokens=90), sequence(1, 2, 3, 4, pool="team")
         proposal(drafter, first)
         first.reason = "stop"
-        rules: dict[Acceptance, tuple[int, ...]] = {"rejection": (), "block": (), "coupled": (4,)}
-        for rule, expected in rules.items():
-            seeded = sequence(9, 2, 3, pool="team")
-            seeded.request = replace(seeded.request, sampling=SamplingParams(seed=1), acceptance=rule)
-            assert proposal(drafter, seeded) == expected
+        seeded = sequence(9, 2, 3, pool="team")
+        seeded.request = replace(seeded.request, sampling=SamplingParams(seed=1), acceptance=rule)
+        assert proposal(drafter, seeded) == expected
 
     def test_texts_of_requests_without_a_pool_are_not_kept(self) -> None:
         drafter, first = NgramDrafter(pool_tokens=90), sequence(1, 2, 3, 4)
