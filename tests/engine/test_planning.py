@@ -190,3 +190,13 @@ def test_of_a_long_text_a_head_is_given_the_latest_rows_alone() -> None:
     for _ in range(12):  # what rounds of so long a text cost must be seen first
         planner.verified(sequence, 1, native(1))
     assert planner.plan(sequence, {"head": 0, "model": 0}).drafter == "head"
+
+
+def test_beside_a_head_a_copy_of_the_target_is_only_asked_by_name() -> None:
+    def asked(drafters: tuple[str, ...], wanted: str) -> tuple[str, ...]:
+        request = Request("test", PROMPT, 20, SamplingParams(temperature=0.0), depth=4, drafter=wanted, auto_depth=True)
+        return Planner(drafters).candidates(Sequence(request, TabularCache(), None))  # type: ignore[arg-type]
+
+    assert asked(("head", "self"), "auto") == ("head",)
+    assert asked(("head", "self"), "self") == ("self",)
+    assert asked(("ngram", "self"), "auto") == ("ngram", "self")

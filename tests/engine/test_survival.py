@@ -61,3 +61,21 @@ def test_a_change_must_promise_more_than_a_little() -> None:
     assert choose([plain, better], ("none", 0)) == plain
     assert choose([plain, better], None) == better
     assert choose([plain, better, best], ("none", 0)) == best
+
+
+def test_a_promise_is_believed_until_much_was_seen() -> None:
+    def expected(num_tried: int) -> float:
+        usual = SurvivalRecord(1e9, promised=0.6)
+        for _ in range(num_tried):
+            usual.observe(0, survived=False)
+        return survival(SurvivalRecord(1e9), usual, 0.5, 1, 0.0)[0]
+
+    assert expected(0) == pytest.approx(0.6)
+    assert expected(8) > 0.4
+    assert expected(1000) < 0.05
+
+
+def test_the_more_usual_counts_the_less_a_text_of_its_own_moves_it() -> None:
+    usual, own = record((50, 100)), record((0, 8))
+    light, heavy = (survival(own, usual, 0.5, 1, 0.0, weight)[0] for weight in (4.0, 24.0))
+    assert light < 0.2 < 0.35 < heavy < 0.5
