@@ -25,6 +25,8 @@ TASK = {
     "metric_list": [{"metric": "acc", "aggregation": "mean", "higher_is_better": True}],
 }
 
+ROUNDING = 0.02  # what products whose inputs are rounded to 16 bits may move
+
 
 def evaluate(base_url: str, **options: object) -> dict[str, Any]:
     """The results of the task, with its samples."""
@@ -63,7 +65,7 @@ def test_its_results_are_a_plain_forwards(
     results = evaluate(base_url, **options)
     for sample, expected in zip(results["samples"]["capitals"], plain_scores, strict=True):
         for [(logprob, is_greedy)], (plain_logprob, plain_is_greedy) in zip(sample["resps"], expected, strict=True):
-            assert float(logprob) == pytest.approx(plain_logprob, abs=1e-4)
+            assert float(logprob) == pytest.approx(plain_logprob, abs=ROUNDING)
             assert is_greedy == plain_is_greedy
     best = [max(range(len(scores)), key=lambda city: scores[city]) for scores in plain_scores]
     right = [city == doc["answer"] for city, doc in zip(best, DOCS, strict=True)]
