@@ -130,7 +130,7 @@ def make_speculator(
         )
     except NoSelfDrafterError as reason:
         logger.warning("the drafter 'self' is not available for this model: %s", reason)
-    promises = {HEAD: head.promise} if HEAD in drafters and head is not None and head.promise is not None else {}
+    promises = {} if head is None or head.promise is None else {HEAD: head.promise}
     return Speculator(target, drafters, loaded.tokenizer, promises)
 
 

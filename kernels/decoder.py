@@ -119,16 +119,18 @@ class NativeLayers:
         entering: mx.array,
         rows: Sequence[DecoderRows],
         wanted: Sequence[int],
-        buffers: Sequence[mx.array],
+        buffers: list[mx.array],
         *,
         wants_hidden: bool = False,
     ) -> Unevaluated:
         """What will become of tokens [T] or, where no embedding was given, of rows [T, D].
 
         `buffers` are, for each entry of `rows`, keys and values of each layer in turn, [2 L, H, capacity, size],
-        float32, with room for the rows. Those that nobody else holds are written where they are.
+        float32, with room for the rows. They are taken out of the list, and those that nobody else holds are written
+        where they are.
         """
-        logits, *updated = self._decoder(entering, _bounds(rows), list(wanted), list(buffers), wants_hidden, None)
+        logits, *updated = self._decoder(entering, _bounds(rows), list(wanted), buffers, wants_hidden, None)
+        buffers.clear()  # or they would be held, and copied
         return Unevaluated(logits, updated.pop() if wants_hidden else None, updated)
 
     def now(
@@ -189,7 +191,6 @@ class NativeDecoder:
         given = mx.array(list(tokens))
         entering = given if self._embed is None else self._embed(given)
         pending = self._layers.lazily(entering, rows, wanted, buffers, wants_hidden=wants_hidden)
-        buffers.clear()  # or they would be held, and copied
         if self._project is not None:
             pending = replace(pending, logits=self._project(pending.logits))
         return pending.evaluated()

@@ -127,28 +127,25 @@ class FusedHead:
     def forward(self, batch: Sequence[Pairs]) -> Foreseen:
         caches = [cast(StackedCache, pairs.cache) for pairs in batch]
         rows = RowBatch([(cache, pairs.tokens) for cache, pairs in zip(caches, batch, strict=True)])
-        decoded = self._decode(rows, _joined([pairs.hidden for pairs in batch]))
+        ends = [segment.stop - 1 for segment in rows.segments]
+        decoded = self._decode(rows, ends, _joined([pairs.hidden for pairs in batch]))
         for cache, pairs, buffer in zip(caches, batch, decoded.buffers, strict=True):
             cache.buffer = buffer
             cache.extend(len(pairs.tokens))
         if decoded.hidden is None:  # they stand for logits, for lack of a product
             return _foreseen(self._head, mx.array(decoded.logits), None)
-        ends = [segment.stop - 1 for segment in rows.segments]
         return Foreseen(decoded.hidden if len(ends) == len(rows.tokens) else decoded.hidden[ends], decoded.logits)
 
-    def _decode(self, rows: RowBatch[StackedCache], states: HostStates) -> Decoded:
-        """What the layer, its norm and, where it is native, the product make of all rows."""
+    def _decode(self, rows: RowBatch[StackedCache], ends: Sequence[int], states: HostStates) -> Decoded:
+        """What the layer, its norm and, where it is native, the product make of all rows, with logits at the `ends`."""
         bounds = [DecoderRows(segment.position, segment.start, segment.stop) for segment in rows.segments]
-        ends = [segment.stop - 1 for segment in rows.segments]
         buffers = [segment.cache.take(segment.stop - segment.start) for segment in rows.segments]
         wants_hidden = self._has_product
         if self._entrance is not None:
             return self._layers.now(rows.tokens, bounds, ends, buffers, states=states, wants_hidden=wants_hidden)
         embedded = self._head.embed(mx.array(rows.tokens))
         entering = self._head.block.combine(_entering(states, embedded), embedded)
-        pending = self._layers.lazily(entering, bounds, ends, buffers, wants_hidden=wants_hidden)
-        buffers.clear()  # or they would be held, and copied
-        return pending.evaluated()
+        return self._layers.lazily(entering, bounds, ends, buffers, wants_hidden=wants_hidden).evaluated()
 
 
 def _native_entrance(head: DraftHead) -> NativeEntrance | None:
@@ -221,7 +218,7 @@ def _check(running: RunningHead, head: DraftHead) -> None:
     for index, (state, text) in enumerate(zip(states, texts, strict=True)):
         embedded = head.embed(mx.array(text)[None])
         hidden = head.block(_entering(state, embedded)[None], embedded)[0, -1:]
-        expected = np.array(head.project(hidden).astype(mx.float32))[0]
+        expected = in_host_memory(head.project(hidden))[0]
         difference = float(np.abs(given.logits[index] - expected).max() / np.abs(expected).max())
         if not difference <= _tolerance(hidden):
             raise ValueError(f"its logits differ from the block's own, by {difference:.1e} of their size")

@@ -59,6 +59,13 @@ Peak find_peak(std::span<const float> logits, std::vector<float>& span_peaks) {
   return peak;
 }
 
+// The same where there is something to draw.
+Peak find_finite_peak(std::span<const float> logits, std::vector<float>& span_peaks) {
+  const Peak peak = find_peak(logits, span_peaks);
+  if (peak.has_nan || !std::isfinite(peak.value)) throw std::invalid_argument("the logits have no finite maximum");
+  return peak;
+}
+
 // Memory that a call leaves to the next on this thread: for large vocabularies fresh pages cost more than the work.
 struct Scratch {
   std::vector<float> span_peaks, ordered_peaks;
@@ -172,8 +179,7 @@ Greedy greedy(std::span<const float> logits) {
 }
 
 void whole_distribution(std::span<const float> logits, double temperature, double* to) {
-  const Peak peak = find_peak(logits, scratch_of_thread().span_peaks);
-  if (peak.has_nan || !std::isfinite(peak.value)) throw std::invalid_argument("the logits have no finite maximum");
+  const Peak peak = find_finite_peak(logits, scratch_of_thread().span_peaks);
   const size_t n = logits.size(), whole = n / kDoubleLanes * kDoubleLanes;
   vdouble total = {};
   for (size_t i = 0; i < whole; i += kDoubleLanes) {
@@ -195,8 +201,7 @@ void whole_distribution(std::span<const float> logits, double temperature, doubl
 SparseDistribution cut_distribution(std::span<const float> logits, const Cuts& cuts) {
   Scratch& scratch = scratch_of_thread();
   Candidates& candidates = scratch.candidates;
-  const Peak peak = find_peak(logits, scratch.span_peaks);
-  if (peak.has_nan || !std::isfinite(peak.value)) throw std::invalid_argument("the logits have no finite maximum");
+  const Peak peak = find_finite_peak(logits, scratch.span_peaks);
   double total = 0;
   const float floor = find_floor(logits, cuts, peak.value, scratch, &total);
   collect(logits, floor, peak.value, cuts.temperature, scratch.span_peaks, candidates);

@@ -248,7 +248,7 @@ def test_a_pass_at_once_gives_what_a_lazy_one_gives(tmp_path: Path) -> None:
     size = native_layers.row_like.shape
     rows = [DecoderRows(0, 0, 5), DecoderRows(3, 5, 7)]
     given = [stack_rows([mx.random.normal((*size[:2], 5, size[3]))], 16) for _ in rows]
-    lazy = native_layers.lazily(mx.array(TOKENS[:7]), rows, [4, 6], given, wants_hidden=True).evaluated()
+    lazy = native_layers.lazily(mx.array(TOKENS[:7]), rows, [4, 6], list(given), wants_hidden=True).evaluated()
     now = native_layers.now(TOKENS[:7], rows, [4, 6], list(given), wants_hidden=True)
     assert np.array_equal(lazy.logits, now.logits)
     assert np.array_equal(lazy.hidden, now.hidden)

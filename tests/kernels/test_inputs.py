@@ -3,7 +3,6 @@ rows whose bits are their own."""
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -21,7 +20,7 @@ from mtplx.kernels.native_module import native
 from mtplx.kernels.preparing import prepare_kernels
 from tests.kernels.availability import needs_native
 from tests.kernels.forwards import run
-from tests.kernels.rows import assert_rows_are_exact, random
+from tests.kernels.rows import as_floats, assert_rows_are_exact, random
 from tests.tiny_configs import CONFIGS
 from tests.tiny_models import tiny_model
 
@@ -39,15 +38,6 @@ def num_bytes(request: pytest.FixtureRequest) -> Iterator[int]:
     native.set_input_bytes(request.param)
     yield request.param
     set_inputs("float32")
-
-
-@contextmanager
-def as_floats() -> Iterator[None]:
-    """Within, inputs stay floats on any machine."""
-    chosen = native.input_bytes()
-    native.set_input_bytes(0)
-    yield
-    native.set_input_bytes(chosen)
 
 
 def assert_close(given: mx.array, expected: mx.array, tolerance: float = TOLERANCE) -> None:

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from mtplx.kernels.linear import BITS, GROUP_SIZES, TiledWeights, quantized_linear, reference_quantized_linear, tile
-from mtplx.kernels.native_module import native
 from tests.kernels.availability import needs_native
-from tests.kernels.rows import assert_rows_are_exact, bits, random, strided_views, threads
+from tests.kernels.rows import as_floats, assert_rows_are_exact, bits, random, strided_views, threads
 
 pytestmark = needs_native
 
@@ -20,9 +19,8 @@ TOLERANCE = 5e-6  # of the largest value: sums of some hundred products, in anot
 @pytest.fixture(autouse=True)
 def floats() -> Iterator[None]:
     """Inputs stay floats on any machine: test_inputs.py has what else they may be."""
-    native.set_input_bytes(0)
-    yield
-    native.set_input_bytes(native.FLOAT_BYTES)
+    with as_floats():
+        yield
 
 
 def quantized(num_outputs: int, num_inputs: int, num_bits: int, group_size: int) -> tuple[mx.array, mx.array, mx.array]:
