@@ -193,7 +193,7 @@ class Attention {
 
   template <typename Visit>
   void share_items(const Wave& wave, Visit visit) {
-    team_.share(wave.num_items, 1, [&](const Team::Range& items) {
+    team_.share(wave.num_items, [&](const Team::Range& items) {
       for (size_t u = wave.begin; u < wave.end; u++) {
         const Unit& unit = plan_.units()[u];
         const int64_t first = std::max(items.begin - unit.first_item, int64_t(0));
@@ -206,7 +206,7 @@ class Attention {
   template <typename Visit>
   void share_rows(const Wave& wave, Visit visit) {
     constexpr int kRowsAtATime = 16;
-    team_.share(wave.num_rows, kRowsAtATime, [&](const Team::Range& rows) {
+    team_.share(wave.num_rows, kRowsAtATime, kRowsAtATime, [&](const Team::Range& rows) {
       for (size_t u = wave.begin; u < wave.end; u++) {
         const Unit& unit = plan_.units()[u];
         const int64_t first = std::max(rows.begin - unit.first_row, int64_t(0));

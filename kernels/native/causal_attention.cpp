@@ -43,7 +43,7 @@ void for_each_group(const std::vector<mx::array>& inputs, int num_chained, float
   const int64_t count = inputs[1].size() == 0 ? 0 : int64_t(inputs[1].shape(0)) * heads;
   run_in_parallel(count > 1, [&](const Team& team) {
     CausalAttention attention(rows, inputs[0].shape(3), num_chained, scale);
-    team.share(count, 1, [&](Team::Range range) {
+    team.share(count, [&](Team::Range range) {
       for (; range.begin < range.end; range.begin++) work(attention, range.begin / heads, range.begin % heads);
     });
   });

@@ -237,7 +237,7 @@ class DecoderPass {
     Attention<float> attention(plan_, segments, {heads_.get(), shape_.heads_size()}, nullptr,
                                {attended_.get(), shape_.query_size()}, scratch_.get(), team);
     if (plan_.is_apart()) {
-      team.share(plan_.units().size(), 1, [&](const Team::Range& units) {
+      team.share(plan_.units().size(), [&](const Team::Range& units) {
         for (int64_t i = units.begin; i < units.end; i++) {
           const AttentionPlan::Unit& unit = plan_.units()[i];
           const auto& segment = segments[unit.segment];

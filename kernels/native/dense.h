@@ -76,6 +76,7 @@ struct DenseSource {
   }
 
   static void add(const vfloat& w, const vfloat& x, vfloat& t) { t += w * x; }
+  static void end_block(vfloat&) {}
 };
 
 RunKernel<DenseWeights> find_kernel(const DenseWeights& weights, RowForm form, int rows, bool single_tile);

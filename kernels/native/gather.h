@@ -53,7 +53,7 @@ class GatheredRows {
       for (int tile = 0; tile < num_tiles; tile += at_once)
         units.push_back({&each, {tile, std::min(tile + at_once, num_tiles)}, at_once});
     }
-    team.share(units.size(), 1, [&](Team::Range range) {
+    team.share(units.size(), [&](Team::Range range) {
       for (int64_t i = range.begin; i < range.end; i++) {
         const auto& [chosen, tiles, tiles_ahead] = units[i];
         multiply_tiles(weights_of(chosen->expert), chosen->packed, tiles, tiles_ahead,

@@ -75,9 +75,9 @@ struct QuantizedGroup {
     y += bias * broadcast(block.sums[at]);
   }
 
-  template <int Bytes>
-  void add(const ByteVectors<Bytes>& t, const RowBlock& block, int at, vfloat& y) const {
-    y += scale * broadcast(block.scales[at]) * number_of(t);
+  template <int Bytes, bool AreSmall>
+  void add(const ByteSums<Bytes, AreSmall>& t, const RowBlock& block, int at, vfloat& y) const {
+    y += scale * broadcast(block.scales[at]) * t.number();
     y += bias * broadcast(block.sums[at]);
   }
 };
@@ -113,6 +113,7 @@ struct QuantizedSource : QuantizedWords<Bits> {
   }
 
   static void add(const vfloat& w, const vfloat& x, vfloat& t) { t += w * x; }
+  static void end_block(vfloat&) {}
 };
 
 // For rows of whole numbers of so many bytes: four weights a step, in the order of RowForm{Bytes, Order}.
@@ -120,7 +121,7 @@ template <int Bits, int Order, int Bytes>
 struct WholeSource : QuantizedWords<Bits> {
   using Input = int32_t;
   using Weight = vint;
-  using Sum = ByteVectors<Bytes>;
+  using Sum = ByteSums<Bytes, Bits <= 4>;
   static constexpr int kSteps = kBlock / 4, kBlockInputs = kSteps * Bytes, kSums = Bytes;
 
   template <int I>
@@ -143,15 +144,17 @@ struct WholeSource : QuantizedWords<Bits> {
   }
 
   template <int I>
-  static Sum input(const int32_t* x) {
-    Sum values;
+  static ByteVectors<Bytes> input(const int32_t* x) {
+    ByteVectors<Bytes> values;
     for (int i = 0; i < Bytes; i++) values.bytes[i] = broadcast(x[i * kSteps + I]);
     return values;
   }
 
-  static void add(const vint& w, const Sum& x, Sum& t) {
+  static void add(const vint& w, const ByteVectors<Bytes>& x, Sum& t) {
     for (int i = 0; i < Bytes; i++) add_dots(w, x.bytes[i], t.bytes[i]);
   }
+
+  static void end_block(Sum& t) { t.end_block(); }
 };
 
 RunKernel<QuantizedWeights> find_kernel(const QuantizedWeights& weights, RowForm form, int rows, bool single_tile);

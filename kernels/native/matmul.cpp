@@ -34,7 +34,7 @@ void multiply_arrays(const mx::array& a, const mx::array& b, mx::array& out) {
     }
     const Floats packed_b = make_floats(packed_columns(n));
     TeamState alone;
-    team.share(count, 1, [&](Team::Range range) {
+    team.share(count, [&](Team::Range range) {
       for (; range.begin < range.end; range.begin++)
         multiply_one(range.begin, Team(0, &alone), packed_a.get(), packed_b.get());
     });

@@ -112,7 +112,7 @@ inline void multiply_block(const Matrix& a, const Matrix& b, int m, int n, int d
                               packed_b + first * kDepth);
   }
   team.barrier();
-  team.share(int64_t(row_blocks) * pieces, 1, [&](Team::Range range) {
+  team.share(int64_t(row_blocks) * pieces, [&](Team::Range range) {
     for (int64_t piece = range.begin; piece < range.end; piece++) {
       const int first_row = piece / pieces * kRowBlock, rows = std::min(kRowBlock, m - first_row);
       for (int row = 0; row < rows; row += kPanelRows)

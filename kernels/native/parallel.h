@@ -57,23 +57,30 @@ class Team {
   Range part(int64_t count) const { return {count * index / size, count * (index + 1) / size}; }
 
   // Each member goes through its fixed part of `count` units, `chunk` at a time, and calls `work(range)`; one that is done
-  // takes from the parts of others. All members must call this in the same order, at most kShares times between barriers.
+  // takes from the parts of others. Parts begin at multiples of `step`, and differ by one step at most. All members must
+  // call this in the same order, at most kShares times between barriers.
   template <typename Work>
-  void share(int64_t count, int64_t chunk, Work work) const {
+  void share(int64_t count, int64_t step, int64_t chunk, Work work) const {
     if (size == 1) {
       if (count > 0) work(Range{0, count});
       return;
     }
-    const int64_t chunks = (count + chunk - 1) / chunk;
+    const int64_t steps = (count + step - 1) / step;
     const int share = next_share_++;
     for (int turn = 0; turn < size; turn++) {
       const int owner = (index + turn) % size;
-      const int64_t begin = chunks * owner / size, end = chunks * (owner + 1) / size;
+      const int64_t begin = steps * owner / size * step, end = std::min(steps * (owner + 1) / size * step, count);
       std::atomic<int64_t>& taken = state_->taken(phase_, owner, share);
-      if (turn > 0 && begin + taken.load(std::memory_order_relaxed) >= end) continue;
-      for (int64_t at; (at = begin + taken.fetch_add(1, std::memory_order_relaxed)) < end;)
-        work(Range{at * chunk, std::min((at + 1) * chunk, count)});
+      if (turn > 0 && begin + taken.load(std::memory_order_relaxed) * chunk >= end) continue;
+      for (int64_t at; (at = begin + taken.fetch_add(1, std::memory_order_relaxed) * chunk) < end;)
+        work(Range{at, std::min(at + chunk, end)});
     }
+  }
+
+  // The same, unit by unit.
+  template <typename Work>
+  void share(int64_t count, Work work) const {
+    share(count, 1, 1, work);
   }
 
   // Wait for the others. Every member of the team must come.

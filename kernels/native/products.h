@@ -15,6 +15,7 @@
 //   weight<I>(block)     what step I of a block takes of its outputs' weights
 //   input<I>(x)          what it takes of the inputs of a row, in all lanes
 //   add(w, input, t)     a step: the input times the weights, to the sum
+//   end_block(t)         what is done to a sum after each block
 //   Group                of a tile: made from weights, tile, number and tiles ahead; add(t, block of rows, index, y)
 #pragma once
 
@@ -59,6 +60,9 @@ class Kernel {
         for (int tile = 0; tile < Tiles; tile++)
           for (int i = 0; i < Source::kBlockUnits; i += kLine) prefetch(at[tile] + units_ahead + i);
         add_block(at, x, t, std::make_integer_sequence<int, Source::kSteps>{});
+        for (int tile = 0; tile < Tiles; tile++)
+#pragma GCC unroll 16
+          for (int row = 0; row < Rows; row++) Source::end_block(t[tile][row]);
         x += Source::kBlockInputs * Rows;
         for (int tile = 0; tile < Tiles; tile++) at[tile] += Source::kBlockUnits;
       }
@@ -148,7 +152,7 @@ inline int tiles_to_take(int num_tiles, int at_once, int team_size) {
 template <typename Weights, typename Emit>
 void multiply(const Weights& weights, const PackedRows& rows, const Team& team, Emit emit) {
   const int at_once = tiles_at_once(block_rows(rows.num_rows) * rows.form.num_sums());
-  team.share(weights.num_tiles(), tiles_to_take(weights.num_tiles(), at_once, team.size),
+  team.share(weights.num_tiles(), at_once, tiles_to_take(weights.num_tiles(), at_once, team.size),
              [&](Team::Range tiles) { multiply_tiles(weights, rows, tiles, at_once, emit); });
 }
 
