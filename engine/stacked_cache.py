@@ -10,11 +10,11 @@ import mlx.core as mx
 
 from mtplx.engine.cache import RowCount, State, capacity_for, check_fresh
 from mtplx.engine.errors import CacheStateError
-from mtplx.kernels.memory import stack_rows
+from mtplx.kernels.row_buffers import join_rows, move_rows, read_rows
 
 
 class StackedCache(RowCount):
-    """Keys and values of each layer in turn, as [2 L, H, capacity, D]. `row` has the shape and type of one row."""
+    """Keys and values of each layer in turn, in a buffer as `row_buffers` has it. `row` is as one row in it."""
 
     needs_state = False
 
@@ -37,9 +37,10 @@ class StackedCache(RowCount):
         """The buffer, with room for as many rows more, and ours no longer: a kernel writes in place what nobody else
         holds. It gives back what to hold from then on."""
         capacity = capacity_for(max(self.end + num_rows, self.expected_rows), self._capacity)
-        if self.buffer is None or capacity > self._capacity:
-            known = [] if self.buffer is None else [self.buffer[..., : self.end, :]]
-            self.buffer = stack_rows(known or [self._row[..., :0, :]], capacity)
+        if self.buffer is None:
+            self.buffer = join_rows([self._row[..., :0, :]], capacity)
+        elif capacity > self._capacity:
+            self.buffer = move_rows(self.buffer, self.end, capacity)
         taken, self.buffer = self.buffer, None
         return taken
 
@@ -50,12 +51,12 @@ class StackedCache(RowCount):
     def read_rows(self, start: int, end: int) -> list[mx.array]:
         if self.buffer is None:
             raise CacheStateError(f"rows from {start} on are asked for, but there are none")
-        return [self.buffer[..., start:end, :]]
+        return [read_rows(self.buffer, start, end)]
 
     def read_state(self) -> State:
         return None
 
     def restore(self, num_rows: int, rows: Sequence[Sequence[mx.array]], state: State) -> None:
         check_fresh(self)
-        self.buffer = stack_rows([piece for [piece] in rows], capacity_for(max(num_rows + 1, self.expected_rows), 0))
+        self.buffer = join_rows([piece for [piece] in rows], capacity_for(max(num_rows + 1, self.expected_rows), 0))
         self.num_committed = num_rows

@@ -17,7 +17,7 @@ from mtplx.kernels.native_module import is_available, native
 Inputs: TypeAlias = Literal["float32", "int16", "int8"]
 InputsChoice: TypeAlias = Inputs | Literal["auto"]
 
-_LARGEST = {"int16": 68 << 8, "int8": 127}  # of whole numbers, as native/rows.h has it
+_LARGEST = {"int16": 127 * 137, "int8": 127}  # of whole numbers, as native/rows.h has it
 _TOLERANCE = 1e-4  # of the largest value, as for layers
 
 
@@ -68,7 +68,7 @@ def _agrees(inputs: Inputs, bits: int) -> bool:
 
 def reference_rounded(x: mx.array, group_size: int, inputs: Inputs) -> mx.array:
     """x [..., K] as products that round see it: in a group, the nearest multiples of its largest magnitude divided by
-    127 for int8, by 68 · 256 for int16."""
+    127 for int8, by 127 · 137 for int16."""
     if inputs == "float32":
         return x
     largest = _LARGEST[inputs]

@@ -1,5 +1,4 @@
-"""Where weights and rows lie: in huge pages, since each pass reads them all. Knows tiled weights and buffers of rows;
-knows no layer and no sequence."""
+"""Where weights lie: in huge pages, since each pass reads them all. Knows tiled weights; knows no layer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
@@ -29,14 +28,6 @@ def settle(weights: Sequence[Tiles]) -> list[Tiles]:
             for (index, name, _), place in zip(run, settled, strict=True):
                 places[index][name] = place
     return [replace(each, **place) for each, place in zip(weights, places, strict=True)]
-
-
-def stack_rows(pieces: Sequence[mx.array], capacity: int) -> mx.array:
-    """A new buffer [A, H, capacity, D] with the rows of all pieces [A, H, n, D], one after the other.
-
-    What is beyond them means nothing. Raises ValueError for pieces that are not alike, or have too many rows.
-    """
-    return native.stack_in_huge_pages(list(pieces), capacity)
 
 
 def _side_by_side(arrays: Sequence[mx.array]) -> list[mx.array]:

@@ -43,8 +43,9 @@ void append(const AttentionShape& shape, const std::vector<AttentionSegment<Elem
   }
 }
 
-// One member's part of the attention. All members share the plan and the scratch memory, plan.num_floats(team size).
-template <typename Element>
+// One member's part of the attention. All members share the plan and the scratch memory, plan.num_floats(team size). Keys
+// of segments may be in tiles, as key_tiles.h has them; else they lie as values do.
+template <typename Element, bool AreKeysInTiles = false>
 class Attention {
  public:
   using Unit = AttentionPlan::Unit;
@@ -78,15 +79,13 @@ class Attention {
  private:
   // Scores of a unit's rows with the keys of a chunk, and the greatest of each row.
   void score(const Unit& unit, int64_t chunk) {
-    const auto& segment = segments_[unit.segment];
     const Visible seen = visible(unit.begin, unit.end, chunk);
     float* const scores = item_scores(unit, chunk);
     pack_queries(unit);
     for (int block = 0; block < kChunk; block += kKeyBlock) {
       const Visible keys = overlap(seen, {block, block + kKeyBlock});
       if (!keys.any()) continue;
-      turn_keys(row_of(unit, segment.keys, shape_.key_size, chunk * kChunk + keys.begin), keys.begin - block,
-                keys.end - block, shape_.key_size, keys_);
+      const float* const tiles = key_tiles(unit, chunk * kChunk + block, keys.begin - block, keys.end - block);
       for_each_tile(unit, [&](int first, auto rows) {
         const Visible any{visible(unit, first, chunk).begin, visible(unit, first + rows - 1, chunk).end};
         const Visible tile = overlap(any, keys);
@@ -94,7 +93,8 @@ class Attention {
         const int from = tile.begin / kLanes * kLanes, to = (tile.end + kLanes - 1) / kLanes * kLanes;
         split_vectors((to - from) / kRegisterLanes, [&](int vector, auto vectors) {
           const int key = from + vector * kRegisterLanes;
-          score_tile<rows, vectors>(packed_ + int64_t(first) * shape_.key_size, keys_ + key - block, shape_.key_size,
+          score_tile<rows, vectors>(packed_ + int64_t(first) * shape_.key_size,
+                                    tiles + key_place(key - block, shape_.key_size), shape_.key_size,
                                     scores + first * kChunk + key);
         });
       });
@@ -103,6 +103,18 @@ class Attention {
     for (int i = 0; i < unit.num_rows; i++) {
       const Visible keys = visible(unit, i, chunk);
       greatest[i] = keys.any() ? finish_scores(scores + i * kChunk, keys, shape_.softcap) : kNoScore;
+    }
+  }
+
+  // Tiles of the block of keys from a position on, of which [begin, end) are asked for.
+  const float* key_tiles(const Unit& unit, int64_t position, int begin, int end) const {
+    const auto& segment = segments_[unit.segment];
+    const int size = shape_.key_size;
+    if constexpr (AreKeysInTiles) {
+      return segment.keys + unit.head * segment.capacity * size + key_place(position, size);
+    } else {
+      turn_keys(row_of(unit, segment.keys, size, position + begin), begin, end, size, keys_);
+      return keys_;
     }
   }
 
@@ -266,7 +278,7 @@ class Attention {
   const HeadRows<float> out_;
   const Team& team_;
   float* const wave_;    // scratch of all members
-  float* const keys_;    // scratch of this one: [key size][kKeyBlock]
+  float* const keys_;    // scratch of this one: tiles of kKeyBlock keys
   float* const packed_;  // queries [rows][key size] or greatest scores [rows]
 };
 

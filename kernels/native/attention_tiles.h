@@ -13,6 +13,7 @@
 
 #include "exponential.h"
 #include "half.h"
+#include "key_tiles.h"
 #include "simd.h"
 
 namespace mtplx {
@@ -67,8 +68,8 @@ inline __attribute__((always_inline)) void fetch_ahead(const Element* from, int 
   for (int i = 0; i < count; i += kLine) __builtin_prefetch(from + kAhead * size + i, 0, kMiddleCache);
 }
 
-// Keys [end - begin][size], which are [begin, end) of a block, to [size][kKeyBlock], each in its column. Vectors that
-// hold one of them are filled up with copies.
+// Keys [end - begin][size], which are [begin, end) of a block, to tiles [kKeyBlock / 16][size][16]. Vectors that hold one of
+// them are filled up with copies.
 template <typename Element>
 inline void turn_keys(const Element* keys, int begin, int end, int size, float* to) {
   const int first = begin / kLanes * kLanes, last = (end + kLanes - 1) / kLanes * kLanes;
@@ -77,6 +78,7 @@ inline void turn_keys(const Element* keys, int begin, int end, int size, float* 
     const Element* from[kCount];
     for (int i = 0; i < kCount; i++) from[i] = keys + int64_t(std::clamp(key + i, begin, end - 1) - begin) * size;
     for (int i = 0; i < kCount; i++) fetch_ahead(from[i], size, size);
+    float* const tile = to + key_place(key, size);
     int d = 0;
     for (; d + kCount <= size; d += kCount) {
       vregister v[kCount];
@@ -84,21 +86,21 @@ inline void turn_keys(const Element* keys, int begin, int end, int size, float* 
       for (int i = 0; i < kCount; i++) read(from[i] + d, v[i]);
       transpose(v);
 #pragma GCC unroll 16
-      for (int i = 0; i < kCount; i++) store(to + (d + i) * kKeyBlock + key, v[i]);
+      for (int i = 0; i < kCount; i++) store(tile + (d + i) * kTileKeys, v[i]);
     }
     for (; d < size; d++)
-      for (int i = 0; i < kCount; i++) to[d * kKeyBlock + key + i] = float(from[i][d]);
+      for (int i = 0; i < kCount; i++) tile[d * kTileKeys + i] = float(from[i][d]);
   }
 }
 
-// Scores [Rows][kChunk] of queries [size][Rows] with Vectors registers of keys out of [size][kKeyBlock].
+// Scores [Rows][kChunk] of queries [size][Rows] with Vectors registers of keys, in tiles from the first one's on.
 template <int Rows, int Vectors>
 inline void score_tile(const float* queries, const float* keys, int size, float* scores) {
   vregister total[Rows][Vectors] = {};
-  for (int d = 0; d < size; d++, queries += Rows, keys += kKeyBlock) {
+  for (int d = 0; d < size; d++, queries += Rows, keys += kTileKeys) {
     vregister k[Vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) k[v] = load<vregister>(keys + v * kRegisterLanes);
+    for (int v = 0; v < Vectors; v++) k[v] = load<vregister>(keys + key_place(v * kRegisterLanes, size));
 #pragma GCC unroll 6
     for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4

@@ -107,13 +107,15 @@ struct Rows {
   int start, stop;
 };
 
-// Keys and values of each layer in turn, [2 L, KV heads, capacity, head size].
+// Keys and values of each layer in turn, [2 L, KV heads, capacity, head size], keys in tiles.
 struct Buffer {
   float* data;
   int num_heads, capacity, size;
 
   explicit Buffer(mx::array& array)
-      : data(array.data<float>()), num_heads(array.shape(1)), capacity(array.shape(2)), size(array.shape(3)) {}
+      : data(array.data<float>()), num_heads(array.shape(1)), capacity(array.shape(2)), size(array.shape(3)) {
+    if (capacity % kTileKeys) throw std::invalid_argument("the room of a buffer must be for whole tiles of 16 rows");
+  }
 };
 
 // What comes in: tokens [T] where there is an embedding, else embedded rows [T, D], and for an entrance hidden states

@@ -234,7 +234,7 @@ class DecoderPass {
 
   void attend(const DecoderLayer& layer, const Segments& segments, const Team& team) {
     const int num_kv_heads = shape_.attention.num_kv_heads;
-    Attention<float> attention(plan_, segments, {heads_.get(), shape_.heads_size()}, nullptr,
+    Attention<float, true> attention(plan_, segments, {heads_.get(), shape_.heads_size()}, nullptr,
                                {attended_.get(), shape_.query_size()}, scratch_.get(), team);
     if (plan_.is_apart()) {
       team.share(plan_.units().size(), [&](const Team::Range& units) {
@@ -248,9 +248,14 @@ class DecoderPass {
       return;
     }
     for (const auto& segment : segments) {
-      const auto part = team.part(int64_t(segment.stop - segment.start) * num_kv_heads);
-      for (int64_t i = part.begin; i < part.end; i++)
-        prepare(layer, segment, segment.start + int(i / num_kv_heads), int(i % num_kv_heads));
+      const int64_t end = segment.position + segment.stop - segment.start;
+      const int64_t first_tile = segment.position / kTileKeys, last_tile = (end - 1) / kTileKeys;
+      const auto part = team.part((last_tile - first_tile + 1) * num_kv_heads);
+      for (int64_t i = part.begin; i < part.end; i++) {
+        const int64_t from = (first_tile + i / num_kv_heads) * kTileKeys;
+        for (int64_t at = std::max(from, segment.position); at < std::min(from + kTileKeys, end); at++)
+          prepare(layer, segment, segment.start + int(at - segment.position), int(i % num_kv_heads));
+      }
     }
     team.barrier();
     attention.run();
@@ -265,9 +270,9 @@ class DecoderPass {
     for (int i = head * attention.group(); i < (head + 1) * attention.group(); i++)
       rotate(queries + i * size, layer.query_norm, row);
     rotate(key, layer.key_norm, row);
-    const int64_t at = (head * segment.capacity + segment.position + row - segment.start - segment.first) * size;
-    store_head(key, size, segment.keys + at);
-    store_head(key + shape_.key_size(), size, segment.values + at);
+    const int64_t at = segment.position + row - segment.start, slab = head * segment.capacity * size;
+    store_key(key, size, at, segment.keys + slab);
+    store_head(key + shape_.key_size(), size, segment.values + slab + at * size);
   }
 
   void rotate(float* head, const float* norm, int row) {

@@ -25,6 +25,7 @@ void bind_attention(nanobind::module_& m);
 void bind_causal_attention(nanobind::module_& m);
 void bind_norm(nanobind::module_& m);
 void bind_rope(nanobind::module_& m);
+void bind_row_buffers(nanobind::module_& m);
 void bind_sampling(nanobind::module_& m);
 void bind_softmax(nanobind::module_& m);
 }
@@ -53,6 +54,7 @@ NB_MODULE(_native, m) {
   mtplx::bind_causal_attention(m);
   mtplx::bind_norm(m);
   mtplx::bind_rope(m);
+  mtplx::bind_row_buffers(m);
   mtplx::bind_sampling(m);
   mtplx::bind_softmax(m);
 }

@@ -52,8 +52,9 @@ struct RowForm {
   int64_t num_floats(int64_t num_inputs) const { return num_bytes == 0 ? num_inputs : num_inputs / 4 * num_bytes; }
 
   // The largest q: its highest byte is 127, and is so too where a float rounds it up. Of two bytes the higher one is 68
-  // at most: then 32 of its products with weights of four bits have a sum that 16 bits hold.
-  float limit() const { return num_bytes == 1 ? 0x7f : num_bytes == 2 ? 0x4400 : 0x7f0000; }
+  // at most: then 32 of its products with weights of four bits have a sum that 16 bits hold. What one byte holds exactly,
+  // two and three hold too.
+  float limit() const { return num_bytes == 1 ? 127 : num_bytes == 2 ? 127 * 137 : 127 << 16; }
 
   // The four inputs of a lane are this far apart, and neighbouring lanes take turns.
   int stride() const { return bits == 4 ? 2 : bits == 2 ? 4 : 1; }

@@ -16,7 +16,7 @@ from mtplx.engine.models.target import Rows
 from mtplx.kernels import layers
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.decoder import DecoderRows, NativeDecoder, NativeLayers, OtherShapeError
-from mtplx.kernels.memory import stack_rows
+from mtplx.kernels.row_buffers import join_rows, read_rows
 from tests.kernels.availability import needs_native
 from tests.kernels.forwards import run
 from tests.tiny_configs import CONFIGS, TRANSFORMER
@@ -227,7 +227,7 @@ def test_a_buffer_that_somebody_holds_is_not_written(tmp_path: Path) -> None:
     before = mx.array(held)
     mx.eval(before)
     fused.forward([Rows(cache, [1, 2], 1)])
-    assert mx.array_equal(held, before)
+    assert mx.array_equal(held, before, equal_nan=True)  # beyond the rows is anything
 
 
 def test_a_buffer_that_nobody_else_holds_is_written_where_it_is(tmp_path: Path) -> None:
@@ -247,13 +247,13 @@ def test_a_pass_at_once_gives_what_a_lazy_one_gives(tmp_path: Path) -> None:
     native_layers = NativeLayers(model.layers, model.model.norm, embedding=model.model.embed_tokens)
     size = native_layers.row_like.shape
     rows = [DecoderRows(0, 0, 5), DecoderRows(3, 5, 7)]
-    given = [stack_rows([mx.random.normal((*size[:2], 5, size[3]))], 16) for _ in rows]
+    given = [join_rows([mx.random.normal((*size[:2], 5, size[3]))], 16) for _ in rows]
     lazy = native_layers.lazily(mx.array(TOKENS[:7]), rows, [4, 6], list(given), wants_hidden=True).evaluated()
     now = native_layers.now(TOKENS[:7], rows, [4, 6], list(given), wants_hidden=True)
     assert np.array_equal(lazy.logits, now.logits)
     assert np.array_equal(lazy.hidden, now.hidden)
     for one, other in zip(lazy.buffers, now.buffers, strict=True):
-        assert mx.array_equal(one[..., :5, :], other[..., :5, :])
+        assert mx.array_equal(read_rows(one, 0, 5), read_rows(other, 0, 5))
 
 
 @pytest.mark.parametrize("kind", ["gemma3_text", "mamba2", "qwen3_next"])
