@@ -125,9 +125,8 @@ class NativeLayers:
     ) -> Unevaluated:
         """What will become of tokens [T] or, where no embedding was given, of rows [T, D].
 
-        `buffers` are, for each entry of `rows`, keys and values of each layer in turn, [2 L, H, capacity, size],
-        float32, with room for the rows. They are taken out of the list, and those that nobody else holds are written
-        where they are.
+        `buffers` are, for each entry of `rows`, as `row_buffers` has them, all of float32 or all of float16, with room
+        for the rows. They are taken out of the list, and those that nobody else holds are written where they are.
         """
         logits, *updated = self._decoder(entering, _bounds(rows), list(wanted), buffers, wants_hidden, None)
         buffers.clear()  # or they would be held, and copied

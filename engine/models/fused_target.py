@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+import mlx.core as mx
 import mlx.nn as nn
 
 from mtplx.engine.models.row_target import RowTarget, wanted_rows
@@ -14,14 +15,18 @@ from mtplx.kernels.decoder import DecoderRows, NativeDecoder
 
 
 class FusedTarget(RowTarget):
-    """An accelerated mlx-lm model of the Llama shape. Raises OtherShapeError for others, NotByRowsError as ever."""
+    """An accelerated mlx-lm model of the Llama shape. Raises OtherShapeError for others, NotByRowsError as ever.
+
+    `row_type` is what new caches keep keys and values as, float32 or float16.
+    """
 
     def __init__(self, model: nn.Module, layer_caches: Sequence[Any]) -> None:
         super().__init__(model, layer_caches)
         self._decoder = NativeDecoder(model)
+        self.row_type = mx.float32
 
     def new_cache(self) -> StackedCache:
-        return StackedCache(self._decoder.row_like)
+        return StackedCache(self._decoder.row_like.astype(self.row_type))
 
     def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[Logits, HostStates | None]:
         row_batch = RowBatch([(cast(StackedCache, rows.cache), rows.tokens) for rows in batch])

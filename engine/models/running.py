@@ -31,10 +31,11 @@ _WIDEST_PROBED_WINDOW = 64
 Probe = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
-def make_target(model: nn.Module) -> Target:
+def make_target(model: nn.Module, *, half_rows: bool = False) -> Target:
     """The target for an mlx-lm model: by rows if they equal its own forward, else one sequence at a time.
 
-    Raises ModelLoadError when the model runs neither way.
+    With `half_rows`, one that runs as a native call keeps keys and values as float16. Raises ModelLoadError when the
+    model runs neither way.
     """
 
     def layer_caches() -> list[Any]:
@@ -52,6 +53,8 @@ def make_target(model: nn.Module) -> Target:
             run_a_round(target)
         except Exception as error:  # mlx-lm's models fail in their own ways
             raise ModelLoadError(f"mlx-lm can't run this model: {error}; name another one") from error
+    if half_rows and isinstance(target, FusedTarget):
+        target.row_type = mx.float16
     return target
 
 

@@ -50,6 +50,7 @@ class Attention {
  public:
   using Unit = AttentionPlan::Unit;
   using Wave = AttentionPlan::Wave;
+  using TileElement = std::conditional_t<AreKeysInTiles, Element, float>;
 
   // queries [T][H][D] to out [T][H][D']; sinks [H] or null.
   Attention(const AttentionPlan& plan, const std::vector<AttentionSegment<Element>>& segments,
@@ -85,7 +86,7 @@ class Attention {
     for (int block = 0; block < kChunk; block += kKeyBlock) {
       const Visible keys = overlap(seen, {block, block + kKeyBlock});
       if (!keys.any()) continue;
-      const float* const tiles = key_tiles(unit, chunk * kChunk + block, keys.begin - block, keys.end - block);
+      const auto* const tiles = key_tiles(unit, chunk * kChunk + block, keys.begin - block, keys.end - block);
       for_each_tile(unit, [&](int first, auto rows) {
         const Visible any{visible(unit, first, chunk).begin, visible(unit, first + rows - 1, chunk).end};
         const Visible tile = overlap(any, keys);
@@ -107,7 +108,7 @@ class Attention {
   }
 
   // Tiles of the block of keys from a position on, of which [begin, end) are asked for.
-  const float* key_tiles(const Unit& unit, int64_t position, int begin, int end) const {
+  const TileElement* key_tiles(const Unit& unit, int64_t position, int begin, int end) const {
     const auto& segment = segments_[unit.segment];
     const int size = shape_.key_size;
     if constexpr (AreKeysInTiles) {

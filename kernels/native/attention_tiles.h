@@ -94,13 +94,13 @@ inline void turn_keys(const Element* keys, int begin, int end, int size, float* 
 }
 
 // Scores [Rows][kChunk] of queries [size][Rows] with Vectors registers of keys, in tiles from the first one's on.
-template <int Rows, int Vectors>
-inline void score_tile(const float* queries, const float* keys, int size, float* scores) {
+template <int Rows, int Vectors, typename Element>
+inline void score_tile(const float* queries, const Element* keys, int size, float* scores) {
   vregister total[Rows][Vectors] = {};
   for (int d = 0; d < size; d++, queries += Rows, keys += kTileKeys) {
     vregister k[Vectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < Vectors; v++) k[v] = load<vregister>(keys + key_place(v * kRegisterLanes, size));
+    for (int v = 0; v < Vectors; v++) read(keys + key_place(v * kRegisterLanes, size), k[v]);
 #pragma GCC unroll 6
     for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4

@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -109,12 +110,15 @@ struct Rows {
 
 // Keys and values of each layer in turn, [2 L, KV heads, capacity, head size], keys in tiles.
 struct Buffer {
-  float* data;
+  void* data;
   int num_heads, capacity, size;
+  bool is_half;
 
   explicit Buffer(mx::array& array)
-      : data(array.data<float>()), num_heads(array.shape(1)), capacity(array.shape(2)), size(array.shape(3)) {
+      : data(array.data<void>()), num_heads(array.shape(1)), capacity(array.shape(2)), size(array.shape(3)),
+        is_half(array.dtype() == mx::float16) {
     if (capacity % kTileKeys) throw std::invalid_argument("the room of a buffer must be for whole tiles of 16 rows");
+    if (!is_half && array.dtype() != mx::float32) throw std::invalid_argument("a buffer is of float32 or float16");
   }
 };
 
@@ -126,12 +130,13 @@ struct Entering {
   const float* states;
 };
 
-Segments segments_of(const std::vector<Rows>& rows, const std::vector<Buffer>& buffers, size_t layer) {
-  Segments segments;
+template <typename Element>
+Segments<Element> segments_of(const std::vector<Rows>& rows, const std::vector<Buffer>& buffers, size_t layer) {
+  Segments<Element> segments;
   for (size_t i = 0; i < rows.size(); i++) {
     const Buffer& buffer = buffers[i];
     const int64_t size = int64_t(buffer.num_heads) * buffer.capacity * buffer.size;  // of all keys of a layer
-    float* const keys = buffer.data + 2 * layer * size;
+    Element* const keys = static_cast<Element*>(buffer.data) + 2 * layer * size;
     segments.push_back({keys, keys + size, buffer.capacity, 0, rows[i].position, rows[i].start, rows[i].stop});
   }
   return segments;
@@ -139,13 +144,14 @@ Segments segments_of(const std::vector<Rows>& rows, const std::vector<Buffer>& b
 
 // A pass, with the new rows put in their places in the buffers. To `out` go the logits of the wanted rows [R, V], or
 // their hidden states [R, D]; to `hidden`, if it is given, the hidden states of all rows [T, D].
-void decode(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, int num_bytes,
-            const std::vector<Buffer>& buffers, const Entering& entering, float* out, float* hidden) {
+template <typename Element>
+void decode_into(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, int num_bytes,
+                 const std::vector<Buffer>& buffers, const Entering& entering, float* out, float* hidden) {
   const size_t num_layers = stack.layers.size();
-  std::vector<Segments> segments;
-  for (size_t layer = 0; layer < num_layers; layer++) segments.push_back(segments_of(rows, buffers, layer));
+  std::vector<Segments<Element>> segments;
+  for (size_t layer = 0; layer < num_layers; layer++) segments.push_back(segments_of<Element>(rows, buffers, layer));
   const int team_size = num_threads();
-  DecoderPass pass(stack.shape, stack.weights, segments[0], entering.num_rows, wanted, num_bytes, team_size);
+  DecoderPass<Element> pass(stack.shape, stack.weights, segments[0], entering.num_rows, wanted, num_bytes, team_size);
   run_on_team(team_size, [&](const Team& team) {
     if (stack.entrance)
       pass.take_pairs(static_cast<const int32_t*>(entering.rows), entering.states, team);
@@ -157,6 +163,13 @@ void decode(const Stack& stack, const std::vector<Rows>& rows, const std::vector
     if (hidden) pass.norm_all(hidden, team);
     if (!wanted.empty()) pass.finish(out, team);
   });
+}
+
+// The same for buffers of either type.
+void decode(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, int num_bytes,
+            const std::vector<Buffer>& buffers, const Entering& entering, float* out, float* hidden) {
+  const bool are_half = !buffers.empty() && buffers[0].is_half;
+  (are_half ? decode_into<float16> : decode_into<float>)(stack, rows, wanted, num_bytes, buffers, entering, out, hidden);
 }
 
 // Inputs what comes in, then a buffer for each segment. Outputs as `decode` has them, with the buffers in between: in
@@ -201,7 +214,7 @@ class DecoderPrimitive : public CpuPrimitive {
     encoder.dispatch([stack = stack_, rows = rows_, wanted = wanted_, num_bytes = num_bytes_,
                       copies = std::move(copies), buffers = std::move(buffers), entering,
                       out = outputs[0].data<float>(), hidden]() mutable {
-      for (auto& [place, source] : copies) std::copy_n(source.data<float>(), source.size(), place.data<float>());
+      for (auto& [place, source] : copies) std::memcpy(place.data<void>(), source.data<void>(), source.nbytes());
       decode(*stack, rows, wanted, num_bytes, buffers, entering, out, hidden);
     });
   }
@@ -244,6 +257,7 @@ class Decoder {
                                     const std::vector<mx::array>& buffers, bool wants_hidden,
                                     const std::optional<mx::array>& states) const {
     check_states(states.has_value());
+    check_alike(buffers);
     const auto stream = mx::default_stream(mx::Device::cpu);
     const auto laid_out = [&](const mx::array& array, mx::Dtype as) {
       return mx::contiguous(mx::astype(array, as, stream), false, stream);
@@ -254,7 +268,8 @@ class Decoder {
     std::vector<mx::Shape> shapes{{int(wanted.size()), stack_->num_outputs()}};
     for (const auto& buffer : buffers) shapes.push_back(buffer.shape());
     if (wants_hidden) shapes.push_back({int(rows.shape(0)), stack_->shape.hidden});
-    const std::vector<mx::Dtype> types(shapes.size(), mx::float32);
+    std::vector<mx::Dtype> types(shapes.size(), mx::float32);
+    for (size_t i = 0; i < buffers.size(); i++) types[1 + i] = buffers[i].dtype();
     auto primitive = std::make_shared<DecoderPrimitive>(stream, stack_, rows_of(bounds), std::move(wanted),
                                                         input_bytes());
     return mx::array::make_arrays(std::move(shapes), types, std::move(primitive), inputs);
@@ -268,6 +283,7 @@ class Decoder {
                                                         const std::optional<HostStates>& states) const {
     check_states(states.has_value());
     if (!stack_->embedding) throw std::invalid_argument("tokens are for a decoder with an embedding");
+    check_alike(nb::cast<std::vector<mx::array>>(buffers));
     std::vector<Buffer> own;
     for (size_t i = 0; i < buffers.size(); i++) own.push_back(own_buffer(buffers, i));
     HostFloats out = host_floats(wanted.size(), stack_->num_outputs());
@@ -283,6 +299,11 @@ class Decoder {
   }
 
  private:
+  static void check_alike(const std::vector<mx::array>& buffers) {
+    for (const auto& buffer : buffers)
+      if (buffer.dtype() != buffers[0].dtype()) throw std::invalid_argument("buffers must be of one type");
+  }
+
   void check_states(bool are_given) const {
     if (are_given != stack_->entrance.has_value())
       throw std::invalid_argument("hidden states are for an entrance, and an entrance takes them");
@@ -301,8 +322,8 @@ class Decoder {
     given.eval();
     if (!given.flags().row_contiguous) throw std::invalid_argument("a buffer does not lie in one piece");
     if (given.is_donatable() && Py_REFCNT(item.ptr()) == 1) return Buffer(given);
-    mx::array copy(mx::allocator::malloc(given.nbytes()), given.shape(), mx::float32);
-    std::copy_n(given.data<float>(), given.size(), copy.data<float>());
+    mx::array copy(mx::allocator::malloc(given.nbytes()), given.shape(), given.dtype());
+    std::memcpy(copy.data<void>(), given.data<void>(), given.nbytes());
     buffers[i] = nb::cast(std::move(copy));
     return Buffer(nb::cast<mx::array&>(nb::handle(PyList_GET_ITEM(buffers.ptr(), i))));
   }

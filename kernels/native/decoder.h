@@ -50,7 +50,9 @@ struct DecoderWeights {
   bool equal_bits;                          // of all products of the layers
 };
 
-using Segments = std::vector<AttentionSegment<float>>;
+// Of rows that are kept as so many of these elements.
+template <typename Element>
+using Segments = std::vector<AttentionSegment<Element>>;
 
 // Rows made ready for products: by each member for itself where they are few, which is cheaper than to wait for others.
 class TeamRows {
@@ -80,11 +82,12 @@ class TeamRows {
   std::vector<PackedRows> copies_;
 };
 
-// What a pass over T rows needs of memory, shared by its team.
+// What a pass over T rows needs of memory, shared by its team. `Element` is what keys and values are kept as.
+template <typename Element>
 class DecoderPass {
  public:
   // `wanted` are the rows whose results are asked for; `num_bytes` are those of inputs, as RowForm has them.
-  DecoderPass(const DecoderShape& shape, const DecoderWeights& weights, const Segments& segments, int num_rows,
+  DecoderPass(const DecoderShape& shape, const DecoderWeights& weights, const Segments<Element>& segments, int num_rows,
               const std::vector<int>& wanted, int num_bytes, int team_size)
       : shape_(shape), weights_(weights), num_rows_(num_rows), wanted_(wanted), plan_(shape.attention, segments),
         hidden_(make_floats(int64_t(num_rows) * shape.hidden)),
@@ -149,7 +152,7 @@ class DecoderPass {
   }
 
   // This member's part of a layer, whose keys and values go into `segments`.
-  void run(const DecoderLayer& layer, const Segments& segments, const Team& team) {
+  void run(const DecoderLayer& layer, const Segments<Element>& segments, const Team& team) {
     const PackedRows& before = pack_normed(layer.input_norm, team);
     float* const heads = heads_.get();
     project(layer.query, before, heads, shape_.heads_size(), team);
@@ -232,9 +235,9 @@ class DecoderPass {
     });
   }
 
-  void attend(const DecoderLayer& layer, const Segments& segments, const Team& team) {
+  void attend(const DecoderLayer& layer, const Segments<Element>& segments, const Team& team) {
     const int num_kv_heads = shape_.attention.num_kv_heads;
-    Attention<float, true> attention(plan_, segments, {heads_.get(), shape_.heads_size()}, nullptr,
+    Attention<Element, true> attention(plan_, segments, {heads_.get(), shape_.heads_size()}, nullptr,
                                {attended_.get(), shape_.query_size()}, scratch_.get(), team);
     if (plan_.is_apart()) {
       team.share(plan_.units().size(), [&](const Team::Range& units) {
@@ -262,7 +265,7 @@ class DecoderPass {
   }
 
   // Norm and rotate the queries and the key of a key-value head, where they are, and store key and value.
-  void prepare(const DecoderLayer& layer, const AttentionSegment<float>& segment, int row, int head) {
+  void prepare(const DecoderLayer& layer, const AttentionSegment<Element>& segment, int row, int head) {
     const AttentionShape& attention = shape_.attention;
     const int size = attention.key_size;
     float* const queries = heads_.get() + int64_t(row) * shape_.heads_size();

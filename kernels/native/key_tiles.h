@@ -16,14 +16,16 @@ constexpr int kTileKeys = kLanes;
 // Where the element 0 of a row's key lies; the next ones are kTileKeys apart each.
 inline int64_t key_place(int64_t row, int size) { return row / kTileKeys * kTileKeys * size + row % kTileKeys; }
 
-inline void store_key(const float* from, int size, int64_t row, float* keys) {
-  float* const to = keys + key_place(row, size);
-  if (row % kTileKeys == 0) std::fill_n(to, kTileKeys * size, 0.0f);
-  for (int d = 0; d < size; d++) to[d * kTileKeys] = from[d];
+template <typename From, typename Element>
+void store_key(const From* from, int size, int64_t row, Element* keys) {
+  Element* const to = keys + key_place(row, size);
+  if (row % kTileKeys == 0) std::fill_n(to, kTileKeys * size, Element(0));
+  for (int d = 0; d < size; d++) to[d * kTileKeys] = Element(from[d]);
 }
 
-inline void read_key(const float* keys, int size, int64_t row, float* to) {
-  const float* const from = keys + key_place(row, size);
+template <typename Element>
+void read_key(const Element* keys, int size, int64_t row, Element* to) {
+  const Element* const from = keys + key_place(row, size);
   for (int d = 0; d < size; d++) to[d] = from[d * kTileKeys];
 }
 

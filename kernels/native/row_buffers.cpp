@@ -1,5 +1,5 @@
-// Buffers of a decoder's rows: keys and values of each layer in turn, [2 L, H, capacity, D], keys in tiles. Knows how rows
-// get in and out by themselves, as [2 L, H, n, D].
+// Buffers of a decoder's rows: keys and values of each layer in turn, [2 L, H, capacity, D], keys in tiles, of float32 or
+// float16. Knows how rows get in and out by themselves, as [2 L, H, n, D].
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>
 
@@ -25,17 +25,27 @@ struct Slab {
   bool has_keys;
 };
 
-mx::array new_array(mx::Shape shape) {
-  int64_t size = sizeof(float);
+mx::array new_array(mx::Shape shape, mx::Dtype type) {
+  int64_t size = type.size();
   for (const int axis : shape) size *= axis;
-  mx::array made(mx::allocator::malloc(size), std::move(shape), mx::float32);
-  advise_huge_pages(made.data<float>(), made.nbytes());
+  mx::array made(mx::allocator::malloc(size), std::move(shape), type);
+  advise_huge_pages(made.data<void>(), made.nbytes());
   return made;
 }
 
+// Calls `visit` with a number of the size that an element has: its bits go from place to place as they are.
+template <typename Visit>
+void with_element(const mx::array& array, Visit visit) {
+  if (array.dtype() == mx::float16)
+    visit(uint16_t{});
+  else
+    visit(uint32_t{});
+}
+
 void check_buffer(const mx::array& buffer, int num_rows) {
-  if (buffer.ndim() != 4 || buffer.dtype() != mx::float32 || !buffer.flags().row_contiguous)
-    throw std::invalid_argument("a buffer of rows has four axes, is of float32 and lies in one piece");
+  const bool is_float = buffer.dtype() == mx::float32 || buffer.dtype() == mx::float16;
+  if (buffer.ndim() != 4 || !is_float || !buffer.flags().row_contiguous)
+    throw std::invalid_argument("a buffer of rows has four axes, is of float32 or float16 and lies in one piece");
   if (buffer.shape(2) % kTileKeys) throw std::invalid_argument("the room of a buffer must be for whole tiles of 16 rows");
   if (num_rows > buffer.shape(2)) throw std::invalid_argument("there are more rows than the buffer has room for");
 }
@@ -59,28 +69,31 @@ mx::array join_rows(std::vector<mx::array> pieces, int capacity) {
   for (auto& piece : pieces) {
     if (piece.ndim() != 4) throw std::invalid_argument("the pieces must have four axes");
     shape[2] = piece.shape(2);
-    if (piece.shape() != shape) throw std::invalid_argument("the pieces must be alike but for their number of rows");
+    if (piece.shape() != shape || piece.dtype() != pieces[0].dtype())
+      throw std::invalid_argument("the pieces must be alike but for their number of rows");
     num_rows += piece.shape(2);
-    piece = mx::contiguous(mx::astype(piece, mx::float32));
+    piece = mx::contiguous(piece);
   }
   mx::eval(pieces);
   shape[2] = capacity;
-  mx::array buffer = new_array(shape);
+  mx::array buffer = new_array(shape, pieces[0].dtype());
   check_buffer(buffer, num_rows);
   const int size = shape[3];
-  float* const to = buffer.data<float>();
-  for_each_slab(buffer, [&](const Slab& slab) {
-    float* const own = to + slab.index * capacity * size;
-    int64_t row = 0;
-    for (const auto& piece : pieces) {
-      const int64_t count = piece.shape(2);
-      const float* from = piece.data<float>() + slab.index * count * size;
-      if (slab.has_keys)
-        for (int64_t i = 0; i < count; i++) store_key(from + i * size, size, row + i, own);
-      else
-        std::copy_n(from, count * size, own + row * size);
-      row += count;
-    }
+  with_element(buffer, [&]<typename Element>(Element) {
+    Element* const to = buffer.data<Element>();
+    for_each_slab(buffer, [&](const Slab& slab) {
+      Element* const own = to + slab.index * capacity * size;
+      int64_t row = 0;
+      for (const auto& piece : pieces) {
+        const int64_t count = piece.shape(2);
+        const Element* from = piece.data<Element>() + slab.index * count * size;
+        if (slab.has_keys)
+          for (int64_t i = 0; i < count; i++) store_key(from + i * size, size, row + i, own);
+        else
+          std::copy_n(from, count * size, own + row * size);
+        row += count;
+      }
+    });
   });
   return buffer;
 }
@@ -91,13 +104,14 @@ mx::array move_rows(mx::array buffer, int num_rows, int capacity) {
   check_buffer(buffer, num_rows);
   mx::Shape shape = buffer.shape();
   shape[2] = capacity;
-  mx::array moved = new_array(shape);
+  mx::array moved = new_array(shape, buffer.dtype());
   check_buffer(moved, num_rows);
-  const int64_t size = shape[3], count = (num_rows + kTileKeys - 1) / kTileKeys * kTileKeys * size;
-  const float* const from = buffer.data<float>();
-  float* const to = moved.data<float>();
+  const int64_t row_bytes = shape[3] * buffer.itemsize(), tiles = (num_rows + kTileKeys - 1) / kTileKeys;
+  const char* const from = buffer.data<char>();
+  char* const to = moved.data<char>();
   for_each_slab(moved, [&](const Slab& slab) {
-    std::copy_n(from + slab.index * buffer.shape(2) * size, count, to + slab.index * capacity * size);
+    std::memcpy(to + slab.index * capacity * row_bytes, from + slab.index * buffer.shape(2) * row_bytes,
+                tiles * kTileKeys * row_bytes);
   });
   return moved;
 }
@@ -111,16 +125,18 @@ mx::array read_rows(mx::array buffer, int begin, int end) {
   const int64_t capacity = shape[2], count = end - begin;
   const int size = shape[3];
   shape[2] = int(count);
-  mx::array rows = new_array(shape);
-  const float* const from = buffer.data<float>();
-  float* const to = rows.data<float>();
-  for_each_slab(buffer, [&](const Slab& slab) {
-    const float* const own = from + slab.index * capacity * size;
-    float* const out = to + slab.index * count * size;
-    if (slab.has_keys)
-      for (int64_t i = 0; i < count; i++) read_key(own, size, begin + i, out + i * size);
-    else
-      std::copy_n(own + begin * size, count * size, out);
+  mx::array rows = new_array(shape, buffer.dtype());
+  with_element(buffer, [&]<typename Element>(Element) {
+    const Element* const from = buffer.data<Element>();
+    Element* const to = rows.data<Element>();
+    for_each_slab(buffer, [&](const Slab& slab) {
+      const Element* const own = from + slab.index * capacity * size;
+      Element* const out = to + slab.index * count * size;
+      if (slab.has_keys)
+        for (int64_t i = 0; i < count; i++) read_key(own, size, begin + i, out + i * size);
+      else
+        std::copy_n(own + begin * size, count * size, out);
+    });
   });
   return rows;
 }
