@@ -100,15 +100,17 @@ def make_speculator(
     self_draft_layers: int | None = None,
     self_draft_bits: int | None = None,
     measure_self: bool = False,
+    half_rows: bool = False,
     ngram_pool_tokens: int = 0,
 ) -> Speculator:
     """The rounds of a model with all drafters it allows; the drafter "model" drafts with `draft`, "head" with `head`.
 
     The drafter "self" is as light as layers and bits say; with neither it is the usual copy or, with `measure_self`,
-    the one that is expected to pay best, which takes about a second to find. Raises ModelLoadError when `draft` or
-    `head` cannot draft for the model; a head that the model brought along is left out instead, with a warning.
+    the one that is expected to pay best, which takes about a second to find. `half_rows` is as for `make_target`, for
+    all models. Raises ModelLoadError when `draft` or `head` cannot draft for the model; a head that the model brought
+    along is left out instead, with a warning.
     """
-    target = make_target(loaded.model)
+    target = make_target(loaded.model, half_rows=half_rows)
     drafters: dict[str, Drafter] = {FORCED: ForcedDrafter(), "ngram": NgramDrafter(ngram_pool_tokens)}
     if head is not None:
         try:
@@ -118,7 +120,7 @@ def make_speculator(
                 raise
             logger.warning("the draft head that %s brings along is not used: %s", loaded.id, reason)
     if draft is not None:
-        drafters["model"] = _model_drafter(loaded, draft)
+        drafters["model"] = _model_drafter(loaded, draft, half_rows=half_rows)
     try:
         drafters[SELF] = self_drafter(
             loaded.model,
@@ -141,9 +143,9 @@ def _head_drafter(loaded: LoadedModel, target: Target, head: DraftHead) -> HeadD
     return HeadDrafter(running_head(head), part)
 
 
-def _model_drafter(loaded: LoadedModel, draft: LoadedModel) -> ModelDrafter:
+def _model_drafter(loaded: LoadedModel, draft: LoadedModel, *, half_rows: bool) -> ModelDrafter:
     check_same_tokens(loaded, draft)
-    target = make_target(draft.model)
+    target = make_target(draft.model, half_rows=half_rows)
     if draft.vocab_size != loaded.vocab_size:
         target = FittedTarget(target, num_own=draft.vocab_size, num_wanted=loaded.vocab_size)
     return ModelDrafter("model", target, draft.context_length)

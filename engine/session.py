@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from mtplx.engine.assembly import default_prefill_chunk, load_draft_head, load_draft_model, make_speculator
 from mtplx.engine.errors import InvalidRequestError, StageOrderError
@@ -42,7 +42,8 @@ class GenerationConfig:
     of the drafter "model" likewise. `draft_head` is a folder with the head of the drafter "head", "none" for no head,
     None for the one that comes with the model or with mtplx. `threads` is how many the native kernels use on a CPU,
     None one for each processor, and `activations` what they multiply quantized weights with: both are for the whole
-    process.
+    process. `kv_cache_dtype` is what they keep keys and values as: "auto" is float16 where decoder layers run in one
+    native call.
 
     Temperature 0 is greedy; without a seed, sampling differs from run to run. `logit_bias` maps token ids to what is
     added to their logits. Raises InvalidRequestError, which names the field, for a value that `SamplingParams` refuses.
@@ -61,6 +62,7 @@ class GenerationConfig:
     threads: int | None = None
     native_kernels: bool = True
     activations: InputsChoice = "auto"
+    kv_cache_dtype: Literal["auto", "float32"] = "auto"
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     temperature: float = 0.0
@@ -151,6 +153,7 @@ class EngineSession:
             self_draft_layers=self.config.self_draft_layers,
             self_draft_bits=self.config.self_draft_bits,
             measure_self=self.config.drafter == "self" or (self.config.drafter == AUTO and head is None),
+            half_rows=self.config.kv_cache_dtype == AUTO,
         )
         return self
 

@@ -14,7 +14,7 @@ from mtplx.kernels.row_buffers import join_rows, move_rows, read_rows
 
 
 class StackedCache(RowCount):
-    """Keys and values of each layer in turn, in a buffer as `row_buffers` has it. `row` has the shape and type of one row."""
+    """Keys and values of each layer in turn, in a buffer as `row_buffers` has it. `row` is like one row of it."""
 
     needs_state = False
 

@@ -25,7 +25,8 @@ class KernelReport:
 
     `isa` names the instructions they were compiled for: avx512, avx2, neon or generic. `inputs` is what products with
     quantized weights take in. `layers` tells what became of
-    the model's, None if nothing was tried; `decoder_layers` how its decoder layers run, None before they do.
+    the model's, None if nothing was tried; `decoder_layers` how its decoder layers run and, if in one call,
+    `kv_cache_dtype` what they keep keys and values as, None before they do.
     """
 
     active: bool
@@ -36,10 +37,15 @@ class KernelReport:
     inputs: Literal["float32", "int16", "int8"] = "float32"
     layers: Acceleration | None = None
     decoder_layers: Literal["in one native call", "one by one"] | None = None
+    kv_cache_dtype: Literal["float32", "float16"] | None = None
 
-    def with_decoder(self, *, fused: bool) -> "KernelReport":
-        """The report, with how the decoder layers of a loaded model run."""
-        return replace(self, decoder_layers="in one native call" if fused else "one by one")
+    def with_decoder(self, row_type: Literal["float32", "float16"] | None) -> "KernelReport":
+        """The report, with how the decoder layers of a model run: in one call, with rows of this type, or not."""
+        return replace(
+            self,
+            decoder_layers="in one native call" if row_type is not None else "one by one",
+            kv_cache_dtype=row_type,
+        )
 
     def __str__(self) -> str:
         if not self.active:
@@ -51,6 +57,8 @@ class KernelReport:
             parts.append(str(self.layers))
         if self.decoder_layers is not None:
             parts.append(f"decoder layers run {self.decoder_layers}")
+        if self.kv_cache_dtype is not None:
+            parts.append(f"keys and values are kept in {self.kv_cache_dtype}")
         return "; ".join(parts)
 
 

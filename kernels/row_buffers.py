@@ -1,8 +1,8 @@
 """Where a native decoder's rows lie: keys and values of each layer in turn, as [2 L, H, capacity, D], in float32 or
 float16.
 
-Keys lie in tiles of 16 rows, each [D, 16], which is how scores want them; `read_rows` gives them as one would write them
-down. Knows how rows get in and out; knows no sequence, and no model.
+Keys lie in tiles of 16 rows, each [D, 16], which is how scores want them. Knows how rows get in and out, keys in the
+usual order; knows no sequence, and no model.
 """
 
 from collections.abc import Sequence

@@ -36,6 +36,7 @@ _GENERATE_SETTINGS = (
     "threads",
     "native_kernels",
     "activations",
+    "kv_cache_dtype",
 )
 _CELLS = ("drafter", "speculative_depth", "max_speculative_depth", "acceptance")  # a bench has its own words for them
 _BENCH_SETTINGS = tuple(name for name in _GENERATE_SETTINGS if name not in _CELLS)
@@ -186,6 +187,7 @@ def _generate(chosen: argparse.Namespace) -> None:
         threads=settings.threads,
         native_kernels=settings.native_kernels,
         activations=settings.activations,
+        kv_cache_dtype=settings.kv_cache_dtype,
         max_tokens=chosen.max_tokens,
         temperature=chosen.temperature,
         top_p=chosen.top_p,

@@ -31,7 +31,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     )
     from mtplx.engine.cache_memory import CacheMemory
     from mtplx.engine.models.loading import load_model
-    from mtplx.engine.models.running import is_fused, row_bytes
+    from mtplx.engine.models.running import row_bytes, row_type
     from mtplx.engine.models.shipped_head import with_shipped_head
     from mtplx.kernels.preparing import prepare_kernels, speed_up
 
@@ -47,9 +47,10 @@ def load_engine(settings: Settings) -> LoadedEngine:
         self_draft_layers=settings.self_draft_layers,
         self_draft_bits=settings.self_draft_bits,
         measure_self=settings.drafter == "self" or (settings.drafter == AUTO and head is None),
+        half_rows=settings.kv_cache_dtype == AUTO,
         ngram_pool_tokens=settings.ngram_pool_tokens,
     )
-    kernels = kernels.with_decoder(fused=is_fused(speculator.target))
+    kernels = kernels.with_decoder(row_type(speculator.target))
     if settings.drafter not in (AUTO, PLAIN, *speculator.drafters):
         raise ModelLoadError(f"the drafter {settings.drafter!r} is not available for {model.id}; choose another")
     memory = CacheMemory(

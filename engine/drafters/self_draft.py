@@ -17,7 +17,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from mtplx.engine.drafters.layer_skip import USUAL_END, CannotSkipError, skipped_run, without_layers
 from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.requantised import held_bits, requantised
-from mtplx.engine.models.running import by_rows, run_a_round
+from mtplx.engine.models.running import by_rows, row_type, run_a_round
 from mtplx.engine.models.sequential_target import SequentialTarget
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.text.tokenizer import Tokenizer
@@ -123,7 +123,11 @@ def _lighter(model: nn.Module, target: Target, chosen: Lightening) -> Target:
 
     try:
         copy: Target
-        copy = by_rows(light, layer_caches()) if target.way == "rows" else SequentialTarget(light, layer_caches)
+        half_rows = row_type(target) == "float16"
+        if target.way == "rows":
+            copy = by_rows(light, layer_caches(), half_rows=half_rows)
+        else:
+            copy = SequentialTarget(light, layer_caches)
         run_a_round(copy)
     except Exception as error:  # models fail in their own ways when layers are missing
         raise NoSelfDrafterError(f"a copy that {chosen} does not run ({error})") from error

@@ -20,10 +20,10 @@ class FusedTarget(RowTarget):
     `row_type` is what new caches keep keys and values as, float32 or float16.
     """
 
-    def __init__(self, model: nn.Module, layer_caches: Sequence[Any]) -> None:
+    def __init__(self, model: nn.Module, layer_caches: Sequence[Any], row_type: mx.Dtype = mx.float32) -> None:
         super().__init__(model, layer_caches)
         self._decoder = NativeDecoder(model)
-        self.row_type = mx.float32
+        self.row_type = row_type
 
     def new_cache(self) -> StackedCache:
         return StackedCache(self._decoder.row_like.astype(self.row_type))

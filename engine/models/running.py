@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -58,13 +58,13 @@ def make_target(model: nn.Module, *, half_rows: bool = False) -> Target:
     return target
 
 
-def by_rows(model: nn.Module, layer_caches: Sequence[Any]) -> RowTarget:
+def by_rows(model: nn.Module, layer_caches: Sequence[Any], *, half_rows: bool = False) -> RowTarget:
     """The target that runs the model by rows, its decoder layers as one native call if they are of the shape for it.
 
-    Raises NotByRowsError when a layer keeps anything but keys and values.
+    `half_rows` is as for `make_target`. Raises NotByRowsError when a layer keeps anything but keys and values.
     """
     try:
-        return FusedTarget(model, layer_caches)
+        return FusedTarget(model, layer_caches, mx.float16 if half_rows else mx.float32)
     except OtherShapeError as reason:
         logger.info("the decoder layers run one by one: %s", reason)
         return RowTarget(model, layer_caches)
@@ -84,9 +84,11 @@ def _checked_by_rows(model: nn.Module, layer_caches: Callable[[], Sequence[Any]]
     return target
 
 
-def is_fused(target: Target) -> bool:
-    """Whether the decoder layers run as one native call."""
-    return isinstance(target, FusedTarget)
+def row_type(target: Target) -> Literal["float32", "float16"] | None:
+    """What keys and values are kept as, if the decoder layers run as one native call; else None."""
+    if not isinstance(target, FusedTarget):
+        return None
+    return "float16" if target.row_type == mx.float16 else "float32"
 
 
 def shows_hidden(target: Target) -> bool:

@@ -87,6 +87,7 @@ class Attention {
       const Visible keys = overlap(seen, {block, block + kKeyBlock});
       if (!keys.any()) continue;
       const auto* const tiles = key_tiles(unit, chunk * kChunk + block, keys.begin - block, keys.end - block);
+      const bool goes_on = AreKeysInTiles && chunk * kChunk + block + kKeyBlock < unit.end;
       for_each_tile(unit, [&](int first, auto rows) {
         const Visible any{visible(unit, first, chunk).begin, visible(unit, first + rows - 1, chunk).end};
         const Visible tile = overlap(any, keys);
@@ -94,9 +95,10 @@ class Attention {
         const int from = tile.begin / kLanes * kLanes, to = (tile.end + kLanes - 1) / kLanes * kLanes;
         split_vectors((to - from) / kRegisterLanes, [&](int vector, auto vectors) {
           const int key = from + vector * kRegisterLanes;
-          score_tile<rows, vectors>(packed_ + int64_t(first) * shape_.key_size,
-                                    tiles + key_place(key - block, shape_.key_size), shape_.key_size,
-                                    scores + first * kChunk + key);
+          const auto run = goes_on && first == 0 ? score_tile<rows, vectors, AreKeysInTiles, TileElement>
+                                                 : score_tile<rows, vectors, false, TileElement>;
+          run(packed_ + int64_t(first) * shape_.key_size, tiles + key_place(key - block, shape_.key_size),
+              shape_.key_size, scores + first * kChunk + key);
         });
       });
     }

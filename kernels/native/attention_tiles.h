@@ -61,10 +61,12 @@ inline void transpose(vregister (&v)[kRegisterLanes]) {
   if constexpr (Step > 1) transpose<Step / 2>(v);
 }
 
+constexpr int kMiddleCache = 2;  // as __builtin_prefetch has it
+
 // Asks for `count` values of the key or value that lies kAhead of this one.
 template <typename Element>
 inline __attribute__((always_inline)) void fetch_ahead(const Element* from, int size, int count) {
-  constexpr int kLine = 64 / sizeof(Element), kMiddleCache = 2;
+  constexpr int kLine = 64 / sizeof(Element);
   for (int i = 0; i < count; i += kLine) __builtin_prefetch(from + kAhead * size + i, 0, kMiddleCache);
 }
 
@@ -93,14 +95,18 @@ inline void turn_keys(const Element* keys, int begin, int end, int size, float* 
   }
 }
 
-// Scores [Rows][kChunk] of queries [size][Rows] with Vectors registers of keys, in tiles from the first one's on.
-template <int Rows, int Vectors, typename Element>
+// Scores [Rows][kChunk] of queries [size][Rows] with Vectors registers of keys, in tiles from the first one's on. Where
+// it `fetches`, asks for the keys a block ahead meanwhile: one core waits for keys longer than it computes with them.
+template <int Rows, int Vectors, bool Fetches, typename Element>
 inline void score_tile(const float* queries, const Element* keys, int size, float* scores) {
   vregister total[Rows][Vectors] = {};
   for (int d = 0; d < size; d++, queries += Rows, keys += kTileKeys) {
     vregister k[Vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; v++) read(keys + key_place(v * kRegisterLanes, size), k[v]);
+    if constexpr (Fetches)
+      for (int v = 0; v < Vectors; v++)
+        __builtin_prefetch(keys + key_place(kKeyBlock + v * kRegisterLanes, size), 0, kMiddleCache);
 #pragma GCC unroll 6
     for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4

@@ -14,7 +14,7 @@ import mlx.nn as nn
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from mtplx.engine.models.running import is_fused, make_target
+from mtplx.engine.models.running import make_target, row_type
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import Acceptance, Request, SamplingParams
@@ -101,7 +101,7 @@ def native_parts(model: nn.Module, target: Target) -> set[str]:
     parts = {words[type(module)] for module in model.modules() if type(module) in words}
     if getattr(target, "is_native", False):
         parts.add("attention")
-    return {"all layers in one call"} if is_fused(target) else parts
+    return {"all layers in one call"} if row_type(target) is not None else parts
 
 
 def test_the_page_lists_the_architectures_that_are_tested() -> None:

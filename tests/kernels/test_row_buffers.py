@@ -12,15 +12,19 @@ pytestmark = needs_native
 SIZES = [4, 64, 80]  # of heads
 
 
-def rows(count: int, size: int, seed: int = 0) -> mx.array:
+TYPES = [mx.float32, mx.float16]
+
+
+def rows(count: int, size: int, seed: int = 0, row_type: mx.Dtype = mx.float32) -> mx.array:
     """Of two layers with three heads."""
-    return random(4, 3, count, size, seed=seed)
+    return random(4, 3, count, size, seed=seed).astype(row_type)
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("counts", [[0], [1], [16], [5, 30, 1], [48]])
-def test_rows_come_out_as_they_went_in(counts: list[int], size: int) -> None:
-    pieces = [rows(count, size, seed) for seed, count in enumerate(counts)]
+@pytest.mark.parametrize("row_type", TYPES)
+def test_rows_come_out_as_they_went_in(counts: list[int], size: int, row_type: mx.Dtype) -> None:
+    pieces = [rows(count, size, seed, row_type) for seed, count in enumerate(counts)]
     buffer = join_rows(pieces, 48)
     everything = mx.concatenate(pieces, axis=2)
     total = sum(counts)
@@ -30,8 +34,9 @@ def test_rows_come_out_as_they_went_in(counts: list[int], size: int) -> None:
 
 
 @pytest.mark.parametrize("num_rows", [0, 7, 16, 33])
-def test_the_first_rows_move_to_where_more_have_room(num_rows: int) -> None:
-    given = rows(33, 64)
+@pytest.mark.parametrize("row_type", TYPES)
+def test_the_first_rows_move_to_where_more_have_room(num_rows: int, row_type: mx.Dtype) -> None:
+    given = rows(33, 64, row_type=row_type)
     moved = move_rows(join_rows([given], 48), num_rows, 160)
     assert moved.shape[2] == 160
     assert mx.array_equal(read_rows(moved, 0, num_rows), given[:, :, :num_rows])
@@ -64,6 +69,8 @@ def test_what_does_not_fit_is_refused() -> None:
         join_rows([rows(3, 4)], 20)
     with pytest.raises(ValueError, match="alike"):
         join_rows([rows(3, 4), rows(3, 5)], 16)
+    with pytest.raises(ValueError, match="alike"):
+        join_rows([rows(3, 4), rows(3, 4, row_type=mx.float16)], 16)
     with pytest.raises(ValueError, match="room for"):
         move_rows(join_rows([rows(3, 4)], 16), 17, 32)
     with pytest.raises(ValueError, match="before they begin"):

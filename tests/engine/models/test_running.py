@@ -13,7 +13,7 @@ from mtplx.engine import rows
 from mtplx.engine.drafters.self_draft import NoSelfDrafterError, self_drafter
 from mtplx.engine.errors import ModelLoadError
 from mtplx.engine.models.fused_target import FusedTarget
-from mtplx.engine.models.running import is_fused, make_target
+from mtplx.engine.models.running import make_target, row_type
 from mtplx.engine.models.target import Rows
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.attention import Attended
@@ -143,7 +143,8 @@ def test_fused_layers_that_differ_are_left_out_loudly(
     model = tiny_model("llama", CONFIGS["llama"] | {"hidden_size": 64})
     nn.quantize(model, group_size=32, bits=8)
     accelerate(model)
-    assert is_fused(make_target(model))
+    assert row_type(make_target(model)) == "float32"
+    assert row_type(make_target(model, half_rows=True)) == "float16"
 
     def wrong(_: FusedTarget, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[mx.array, None]:
         return mx.zeros((sum(entry.num_logits for entry in batch), VOCAB_SIZE)), None
@@ -152,5 +153,5 @@ def test_fused_layers_that_differ_are_left_out_loudly(
     with caplog.at_level(logging.ERROR):
         target = make_target(model)
     assert target.way == "rows"
-    assert not is_fused(target)
+    assert row_type(target) is None
     assert "MLX's own attention serves" in caplog.text
