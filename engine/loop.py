@@ -101,8 +101,8 @@ class _Stop:
 class EngineLoop:
     """Runs a `Stepper` on a thread of its own.
 
-    `load` builds it, on that thread. `deliver` receives what one step brought, on that thread too, once a step;
-    it must not block. Every request that `submit` took ends with exactly one update that has a completion.
+    `load` builds it, on that thread. `deliver` receives what one step brought, on that thread too, once a step, and
+    the next step waits for it. Every request that `submit` took ends with exactly one update that has a completion.
     """
 
     def __init__(

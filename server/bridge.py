@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _JOIN_S = 2.0
+_SENDING_S = 0.003  # at most, that a step waits until what the last one brought has been sent
+_SENDING_TURNS = 3  # of the event loop, from an update to the socket
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class AsyncEngine:
         self._loop = EngineLoop(self._load, self._deliver, max_open=settings.max_running + settings.max_waiting)
         self._open: dict[str, _Open] = {}
         self._stopping = asyncio.Event()
+        self._are_sent = threading.Event()
         self._ready: tuple[ServedModel, Metrics] | None = None
         self._stepper: Stepper | None = None
 
@@ -201,8 +205,12 @@ class AsyncEngine:
         return engine.stepper
 
     def _deliver(self, updates: Sequence[Update]) -> None:
+        """Hands them over, and waits a moment until they are sent. The next forward takes every processor, and each of
+        its threads waits for all others: what is left to send would hold all of them up."""
+        self._are_sent.clear()
         with contextlib.suppress(RuntimeError):  # the event loop has closed: nobody is left to tell
             self._event_loop.call_soon_threadsafe(self._dispatch, updates, time.monotonic())
+            self._are_sent.wait(_SENDING_S)
 
     def _dispatch(self, updates: Sequence[Update], at_s: float) -> None:
         assert self.metrics is not None
@@ -212,6 +220,13 @@ class AsyncEngine:
             opened.stream.push(update)
             if update.completion is not None:
                 del self._open[update.request_id]
+        self._after_turns(_SENDING_TURNS)
+
+    def _after_turns(self, num_turns: int) -> None:
+        if num_turns:
+            self._event_loop.call_soon(self._after_turns, num_turns - 1)
+        else:
+            self._are_sent.set()
 
 
 def _fingerprint(engine: LoadedEngine) -> str:
