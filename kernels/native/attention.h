@@ -93,7 +93,7 @@ class Attention {
         const Visible tile = overlap(any, keys);
         if (!tile.any()) return;
         const int from = tile.begin / kLanes * kLanes, to = (tile.end + kLanes - 1) / kLanes * kLanes;
-        split_vectors((to - from) / kRegisterLanes, [&](int vector, auto vectors) {
+        split_vectors<tile_vectors(rows)>((to - from) / kRegisterLanes, [&](int vector, auto vectors) {
           const int key = from + vector * kRegisterLanes;
           const auto run = goes_on && first == 0 ? score_tile<rows, vectors, AreKeysInTiles, TileElement>
                                                  : score_tile<rows, vectors, false, TileElement>;

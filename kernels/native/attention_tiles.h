@@ -21,8 +21,10 @@ namespace mtplx {
 constexpr int kChunk = 128;    // keys whose exponentials and products with values are summed apart
 constexpr int kKeyBlock = 64;  // keys turned around at a time: [D][64] of the usual sizes stay in the nearest cache
 constexpr int kAhead = 64;     // keys or values: what one core waits for memory would otherwise add to what it computes
-constexpr int kTileRows = 6;   // with kTileVectors: sums in half to three quarters of the registers
-constexpr int kTileVectors = kRegisters >= 32 ? 4 : 2;
+constexpr int kTileRows = kRegisters >= 32 ? 12 : 6;
+
+// As many vectors for the rows of a tile as keep their sums in half to three quarters of the registers.
+constexpr int tile_vectors(int rows) { return kRegisters >= 32 && rows <= 6 ? 4 : 2; }
 
 // Calls `visit` with a value of 1 … Max as a constant.
 template <int Max, typename Visit>
@@ -32,13 +34,13 @@ inline void with_constant(int value, Visit visit) {
   visit(std::integral_constant<int, Max>{});
 }
 
-// Calls `visit(first, length)` for parts of `count` vectors: kTileVectors long while that many are left, then shorter.
-template <typename Visit>
+// Calls `visit(first, length)` for parts of `count` vectors: Most of them while that many are left, then fewer.
+template <int Most, typename Visit>
 inline void split_vectors(int count, Visit visit) {
   int first = 0;
-  constexpr std::integral_constant<int, kTileVectors> most;
+  constexpr std::integral_constant<int, Most> most;
   for (; count - first >= most; first += most) visit(first, most);
-  if constexpr (kTileVectors > 2)
+  if constexpr (Most > 2)
     for (; count - first >= 2; first += 2) visit(first, std::integral_constant<int, 2>{});
   for (; first < count; first++) visit(first, std::integral_constant<int, 1>{});
 }
@@ -107,12 +109,12 @@ inline void score_tile(const float* queries, const Element* keys, int size, floa
     if constexpr (Fetches)
       for (int v = 0; v < Vectors; v++)
         __builtin_prefetch(keys + key_place(kKeyBlock + v * kRegisterLanes, size), 0, kMiddleCache);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; v++) total[row][v] += queries[row] * k[v];
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
   for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; v++) store(scores + row * kChunk + v * kRegisterLanes, total[row][v]);
@@ -124,7 +126,7 @@ template <int Rows, int Vectors, typename Element, typename Take>
 inline void weigh_tile(const float* weights, const Element* values, int count, int size, float* sums, int stride,
                        Take take) {
   vregister total[Rows][Vectors];
-#pragma GCC unroll 6
+#pragma GCC unroll 12
   for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; v++) total[row][v] = load<vregister>(sums + row * stride + v * kRegisterLanes);
@@ -133,12 +135,12 @@ inline void weigh_tile(const float* weights, const Element* values, int count, i
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; v++) take(values + v * kRegisterLanes, value[v]);
     fetch_ahead(values, size, Vectors * kRegisterLanes);
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
       for (int v = 0; v < Vectors; v++) total[row][v] += weights[row * kChunk + key] * value[v];
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
   for (int row = 0; row < Rows; row++)
 #pragma GCC unroll 4
     for (int v = 0; v < Vectors; v++) store(sums + row * stride + v * kRegisterLanes, total[row][v]);
@@ -147,7 +149,7 @@ inline void weigh_tile(const float* weights, const Element* values, int count, i
 // weigh_tile over all columns of the values.
 template <int Rows, typename Element>
 inline void weigh_columns(const float* weights, const Element* values, int count, int size, float* sums, int stride) {
-  split_vectors(size / kRegisterLanes, [&](int first, auto vectors) {
+  split_vectors<tile_vectors(Rows)>(size / kRegisterLanes, [&](int first, auto vectors) {
     const int column = first * kRegisterLanes;
     weigh_tile<Rows, vectors>(weights, values + column, count, size, sums + column, stride,
                               [](const Element* from, vregister& to) { read(from, to); });
