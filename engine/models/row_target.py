@@ -1,6 +1,7 @@
 """A target that runs by rows: one forward for the rows of all sequences. Knows which mlx-lm models can be asked to."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Literal, cast
 
 import mlx.core as mx
@@ -49,7 +50,8 @@ class RowTarget:
             if cache.hidden is not None and piece is not None:
                 cache.hidden.append(cache.end, piece)
             cache.extend(len(rows.tokens))
-        return np.split(logits, np.cumsum([rows.num_logits for rows in batch])[:-1])
+        ends = list(accumulate(rows.num_logits for rows in batch))
+        return [logits[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
     def _run(self, batch: Sequence[Rows], *, keeps_hidden: bool) -> tuple[Logits, HostStates | None]:
         """The forward: logits [R, V] of the rows that want them and, if asked for and if the model's head is found, the

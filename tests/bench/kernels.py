@@ -196,7 +196,7 @@ def product_rows(target: Target, loaded: LoadedModel) -> list[Row]:
 
 
 def rows_with(inputs: Inputs, target: Target, loaded: LoadedModel) -> list[Row]:
-    """The same demands, where products take such inputs."""
+    """The same where products take other inputs, of which nothing is demanded."""
     products = all_products(loaded.model)
     projections = [projection(layer) for layer in products]
     num_bytes = weight_bytes(products)
@@ -209,9 +209,9 @@ def rows_with(inputs: Inputs, target: Target, loaded: LoadedModel) -> list[Row]:
         native.set_input_bytes(chosen)
     share = 100 * num_bytes / one / native.read_rate(num_bytes)
     return [
-        *(Row(f"{inputs} inputs: {row.name}", row.value, row.unit, row.must, row.at_most) for row in rows),
+        *(Row(f"{inputs} inputs: {row.name}", row.value, row.unit) for row in rows),
         Row(f"{inputs} inputs: products alone, 8 rows", eight * 1e3, "ms"),
-        Row(f"{inputs} inputs: products alone, 1 row: share of the reading", share, "%", 80),
+        Row(f"{inputs} inputs: products alone, 1 row: share of the reading", share, "%"),
     ]
 
 
