@@ -9,6 +9,7 @@ _PATIENCE = 1.5
 _SELDOM = 40
 _FEWEST = 2  # rows that are worth looking back for
 _NEW = 0.3  # weight of the latest step in an average
+_SLOWER = 0.03  # the same of a step without prompts that took longer: what comes with a prompt slows it, as to read that
 
 
 class PromptPace:
@@ -47,7 +48,7 @@ class PromptPace:
             return
         if not num_prompt_rows:
             known = self._plain_s.get(num_texts, seconds)
-            self._plain_s[num_texts] = known + _NEW * (seconds - known)
+            self._plain_s[num_texts] = known + (_SLOWER if seconds > known else _NEW) * (seconds - known)
             return
         plain_s = self._plain(num_texts)
         if plain_s is not None and not self._is_seldom:

@@ -205,14 +205,16 @@ class AsyncEngine:
         return engine.stepper
 
     def _deliver(self, updates: Sequence[Update]) -> None:
-        """Hands them over, and waits a moment until they are sent. The next forward takes every processor, and each of
-        its threads waits for all others: what is left to send would hold all of them up."""
+        """Hands them over and, if there are several, waits a moment until they are sent. The next forward takes every
+        processor, and each of its threads waits for all others: what is left to send would hold all of them up."""
+        waits = len(updates) > 1
         self._are_sent.clear()
         with contextlib.suppress(RuntimeError):  # the event loop has closed: nobody is left to tell
-            self._event_loop.call_soon_threadsafe(self._dispatch, updates, time.monotonic())
-            self._are_sent.wait(_SENDING_S)
+            self._event_loop.call_soon_threadsafe(self._dispatch, updates, time.monotonic(), waits)
+            if waits:
+                self._are_sent.wait(_SENDING_S)
 
-    def _dispatch(self, updates: Sequence[Update], at_s: float) -> None:
+    def _dispatch(self, updates: Sequence[Update], at_s: float, is_awaited: bool) -> None:
         assert self.metrics is not None
         for update in updates:
             opened = self._open[update.request_id]
@@ -220,7 +222,8 @@ class AsyncEngine:
             opened.stream.push(update)
             if update.completion is not None:
                 del self._open[update.request_id]
-        self._after_turns(_SENDING_TURNS)
+        if is_awaited:
+            self._after_turns(_SENDING_TURNS)
 
     def _after_turns(self, num_turns: int) -> None:
         if num_turns:

@@ -32,6 +32,13 @@ def test_a_step_gets_no_more_than_half_as_long_again(row_s: float) -> None:
     assert taken[-1] == pytest.approx(0.5 * 0.004 / row_s, abs=1)
 
 
+def test_a_few_steps_that_were_held_up_leave_no_room_for_more_rows() -> None:
+    pace = after_plain_steps(0.004)
+    for _ in range(5):
+        pace.observe(1, 0, 0.012)  # as while the prompt is read and turned into tokens
+    assert steps(pace, 30, lambda rows: 0.004 + 0.0005 * rows)[-1] <= 8
+
+
 def test_there_are_no_more_rows_than_may_be() -> None:
     assert steps(after_plain_steps(0.004), 30, lambda rows: 0.004)[-1] == CHUNK
 

@@ -35,17 +35,17 @@ async def started(stepper: ScriptedStepper) -> AsyncEngine:
     return engine
 
 
-def request() -> Request:
-    return Request("one", (3, 5), max_tokens=NUM_PIECES)
+def requests() -> list[Request]:
+    return [Request(name, (3, 5), max_tokens=NUM_PIECES) for name in ("one", "two")]
 
 
 async def test_a_step_begins_when_what_the_last_one_brought_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "_SENDING_S", ENOUGH_S)
     stepper = SeenStepper()
     engine = await started(stepper)
-    async for _ in engine.submit([request()], cut_off=lambda: None):
+    async for _ in engine.submit(requests(), cut_off=lambda: None):
         stepper.num_read += 1
-    assert stepper.read_before == list(range(NUM_PIECES + 1))
+    assert stepper.read_before == list(range(0, 2 * NUM_PIECES + 1, 2))
     engine.stop()
     await engine.join()
 
@@ -54,11 +54,11 @@ async def test_an_event_loop_that_is_busy_does_not_stop_the_engine(monkeypatch: 
     monkeypatch.setattr(bridge, "_SENDING_S", 0.001)
     stepper = SeenStepper()
     engine = await started(stepper)
-    stream = engine.submit([request()], cut_off=lambda: None)
+    stream = engine.submit(requests(), cut_off=lambda: None)
     until_s = time.monotonic() + ENOUGH_S
     while len(stepper.read_before) <= NUM_PIECES and time.monotonic() < until_s:
         time.sleep(0.01)  # the event loop does nothing else meanwhile
     assert stepper.read_before == [0] * (NUM_PIECES + 1)
-    assert len([update async for update in stream]) == NUM_PIECES + 1
+    assert len([update async for update in stream]) == 2 * (NUM_PIECES + 1)
     engine.stop()
     await engine.join()
