@@ -9,7 +9,7 @@ _PATIENCE = 1.5
 _SELDOM = 40
 _FEWEST = 2  # rows that are worth looking back for
 _NEW = 0.3  # weight of the latest step in an average
-_SLOWER = 0.03  # the same of a step without prompts that took longer: what comes with a prompt slows it, as to read that
+_SLOWER = 0.03  # the same of a step without prompts that took longer: reading a prompt, too, slows those before it
 
 
 class PromptPace:

@@ -27,6 +27,8 @@ from mtplx.kernels.inputs import float_inputs
 logger = logging.getLogger(__name__)
 
 _WIDEST_PROBED_WINDOW = 64
+_TOLERANCE = 1e-3  # of the largest logit
+_HALF_TOLERANCE = 1e-2  # the same where keys and values are rounded to float16
 
 Probe = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
@@ -34,8 +36,8 @@ Probe = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 def make_target(model: nn.Module, *, half_rows: bool = False) -> Target:
     """The target for an mlx-lm model: by rows if they equal its own forward, else one sequence at a time.
 
-    With `half_rows`, one that runs as a native call keeps keys and values as float16. Raises ModelLoadError when the
-    model runs neither way.
+    With `half_rows`, one that runs as a native call keeps keys and values as float16, unless they do not fit that.
+    Raises ModelLoadError when the model runs neither way.
     """
 
     def layer_caches() -> list[Any]:
@@ -54,7 +56,8 @@ def make_target(model: nn.Module, *, half_rows: bool = False) -> Target:
         except Exception as error:  # mlx-lm's models fail in their own ways
             raise ModelLoadError(f"mlx-lm can't run this model: {error}; name another one") from error
     if half_rows and isinstance(target, FusedTarget):
-        target.row_type = mx.float16
+        with float_inputs():
+            _keep_half_rows(target, model)
     return target
 
 
@@ -127,8 +130,17 @@ def row_bytes(target: Target) -> int:
     return (sizes[1] - sizes[0]) // 16
 
 
-def _check_rows(target: RowTarget, model: nn.Module) -> None:
-    """Raises NotByRowsError unless a few rows give what mlx-lm's forward gives.
+def _keep_half_rows(target: FusedTarget, model: nn.Module) -> None:
+    target.row_type = mx.float16
+    try:
+        _check_rows(target, model, _HALF_TOLERANCE)
+    except NotByRowsError as reason:
+        target.row_type = mx.float32
+        logger.error("keys and values are kept in float32, since in float16: %s", reason)
+
+
+def _check_rows(target: RowTarget, model: nn.Module, tolerance: float = _TOLERANCE) -> None:
+    """Raises NotByRowsError unless a few rows give what mlx-lm's forward gives, within a share of the largest logit.
 
     They go past the narrowest window only if it is of 64 rows or fewer. What a model does beyond that, as with scales
     that change at some position, is not looked at; but no layer may mask a window that isn't its cache's.
@@ -143,9 +155,9 @@ def _check_rows(target: RowTarget, model: nn.Module) -> None:
         raise NotByRowsError(f"it fails on flattened rows ({error})") from error
     for logits, expected in zip(by_rows, stock, strict=True):
         # Kernels may change with the shape, so rounding may carry logits apart, in half precision visibly.
-        tolerance = 5e-2 if expected.dtype in (mx.float16, mx.bfloat16) else 1e-3
+        allowed = 5e-2 if expected.dtype in (mx.float16, mx.bfloat16) else tolerance
         difference = float(mx.abs(mx.array(logits) - expected).max() / mx.abs(expected).max())
-        if not difference <= tolerance:
+        if not difference <= allowed:
             raise NotByRowsError(f"its logits by rows differ from mlx-lm's, by {difference:.1e} of their size")
 
 

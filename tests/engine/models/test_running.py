@@ -155,3 +155,17 @@ def test_fused_layers_that_differ_are_left_out_loudly(
     assert target.way == "rows"
     assert row_type(target) is None
     assert "MLX's own attention serves" in caplog.text
+
+
+@needs_native
+def test_keys_that_float16_cannot_hold_are_kept_in_float32(caplog: pytest.LogCaptureFixture) -> None:
+    model = tiny_model("llama", CONFIGS["llama"] | {"hidden_size": 64})
+    nn.quantize(model, group_size=32, bits=8)
+    for layer in model.layers:  # large keys, and queries as much smaller: the same scores
+        for product, factor in ((layer.self_attn.k_proj, 1e6), (layer.self_attn.q_proj, 1e-6)):
+            product.scales, product.biases = product.scales * factor, product.biases * factor
+    accelerate(model)
+    with caplog.at_level(logging.ERROR):
+        target = make_target(model, half_rows=True)
+    assert row_type(target) == "float32"
+    assert "kept in float32" in caplog.text
