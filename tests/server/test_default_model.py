@@ -53,6 +53,7 @@ def test_health_tells_what_native_kernels_do(client: Client) -> None:
         "failed": [],
     }
     assert kernels["decoder_layers"] == "in one native call"
+    assert kernels["kv_cache_dtype"] == "float16"
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "head"])
