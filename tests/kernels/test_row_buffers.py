@@ -10,8 +10,6 @@ from tests.kernels.rows import random
 pytestmark = needs_native
 
 SIZES = [4, 64, 80]  # of heads
-
-
 TYPES = [mx.float32, mx.float16]
 
 

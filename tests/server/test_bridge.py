@@ -15,7 +15,7 @@ ENOUGH_S = 30.0
 
 
 class SeenStepper(ScriptedStepper):
-    """Notes before each step how many updates have been read."""
+    """Notes before each step how many updates have been read. Begins when both requests are there."""
 
     def __init__(self) -> None:
         super().__init__(["x"] * NUM_PIECES, completion())
@@ -23,6 +23,8 @@ class SeenStepper(ScriptedStepper):
         self.read_before: list[int] = []
 
     def step(self) -> list[Update]:
+        if not self.read_before and self.load.num_running < len(requests()):
+            return []
         self.read_before.append(self.num_read)
         return list(super().step())
 
