@@ -8,6 +8,7 @@ MLX_VERSION: str
 ISA: str
 RUNS_HERE: bool
 FLOAT_BYTES: int
+IS_QUICK_AT_INT16: bool
 
 def num_threads() -> int: ...
 def set_num_threads(num_threads: int) -> None: ...

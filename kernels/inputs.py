@@ -1,7 +1,8 @@
 """What products with quantized weights take in: float32, or numbers rounded to 16 or 8 bits, which is quicker.
 
-Rounded inputs have one scale for each group of weights, as in ggml's Q8_0. Where the processor multiplies bytes,
-float32 ones become whole numbers of 24 bits on the way, whose sums are exact: no less accurate than sums of float32.
+Rounded inputs have one scale for each group of weights, as in ggml's Q8_0. Where the processor adds up products of bytes
+in one step, float32 ones become whole numbers of 24 bits on the way, whose sums are exact: no less accurate than sums of
+float32.
 Knows the choice, which is one for the whole process, and what it means; knows no layer.
 """
 
@@ -22,10 +23,10 @@ _TOLERANCE = 1e-4  # of the largest value, as for layers
 
 
 def inputs_here(choice: InputsChoice) -> Inputs:
-    """What to take in: "auto" is int16 where the processor multiplies bytes, else float32."""
+    """What to take in: "auto" is int16 where the processor is quicker at that, else float32."""
     if choice != "auto":
         return choice
-    return "int16" if native.FLOAT_BYTES else "float32"
+    return "int16" if native.IS_QUICK_AT_INT16 else "float32"
 
 
 def set_inputs(inputs: Inputs) -> None:

@@ -48,8 +48,9 @@ struct DenseSource {
   using Weights = DenseWeights;
   using Unit = Scalar;
   using Input = float;
-  using Weight = vfloat;
-  using Sum = vfloat;
+  using Weight = vregister;
+  using Value = vregister;
+  using Sum = vregister;
   static constexpr int kBlockUnits = kBlock * kLanes, kBlockInputs = kBlock, kSteps = kBlock, kSums = 1;
 
   static int64_t tile_units(const Weights& weights) { return int64_t(weights.num_inputs) * kLanes; }
@@ -59,24 +60,24 @@ struct DenseSource {
   static int blocks(const Weights&) { return 1; }
 
   template <int I>
-  static vfloat weight(const Unit* block) {
-    vregister parts[kLanes / kRegisterLanes];
-    for (int i = 0; i < kLanes / kRegisterLanes; i++) read(block + I * kLanes + i * kRegisterLanes, parts[i]);
-    return load<vfloat>(parts);
+  static vregister weight(const Unit* block) {
+    vregister w;
+    read(block + I * kLanes, w);
+    return w;
   }
 
   struct Group {
-    Group(const Weights&, int, int, int) {}
-    void add(const vfloat& t, const RowBlock&, int, vfloat& y) const { y += t; }
+    Group(const Weights&, int, int, int, int) {}
+    void add(const vregister& t, const RowBlock&, int, vregister& y) const { y += t; }
   };
 
   template <int I>
-  static vfloat input(const float* x) {
-    return broadcast(x[I]);
+  static vregister input(const float* x) {
+    return fill_register(x[I]);
   }
 
-  static void add(const vfloat& w, const vfloat& x, vfloat& t) { t += w * x; }
-  static void end_block(vfloat&) {}
+  static void add(const vregister& w, const vregister& x, vregister& t) { t += w * x; }
+  static void end_block(vregister&) {}
 };
 
 RunKernel<DenseWeights> find_kernel(const DenseWeights& weights, RowForm form, int rows, bool single_tile);

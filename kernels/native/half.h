@@ -17,16 +17,6 @@ typedef _Float16 float16;
 typedef float vfloat4 __attribute__((vector_size(16)));
 typedef float vfloat8 __attribute__((vector_size(32)));
 
-// The widest vector that is one register. GCC 12 keeps wider ones in memory where many are at work.
-#if defined(__AVX512F__)
-typedef vfloat vregister;
-#elif defined(__AVX2__)
-typedef vfloat8 vregister;
-#else
-typedef vfloat4 vregister;
-#endif
-constexpr int kRegisterLanes = sizeof(vregister) / sizeof(float);
-
 template <typename Vector>
 inline void read(const float* from, Vector& to) {
   to = load<Vector>(from);

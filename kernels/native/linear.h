@@ -32,53 +32,56 @@ struct Projection {
 
 // The number in the low `Bits` bits of every lane.
 template <int Bits>
-inline vfloat number_of(vuint lanes) {
+inline vregister number_of(uregister lanes) {
 #if defined(__AVX512F__) && !defined(__clang__)
   // One look-up, by the low four bits, is quicker than masking and converting.
   if constexpr (Bits <= 4) {
     constexpr auto at = [](int i) { return float(i & ((1 << Bits) - 1)); };
-    constexpr vfloat numbers = {at(0), at(1), at(2),  at(3),  at(4),  at(5),  at(6),  at(7),
+    constexpr vregister numbers = {at(0), at(1), at(2),  at(3),  at(4),  at(5),  at(6),  at(7),
                                 at(8), at(9), at(10), at(11), at(12), at(13), at(14), at(15)};
-    return __builtin_shuffle(numbers, reinterpret_cast<vint>(lanes));
+    return __builtin_shuffle(numbers, reinterpret_cast<iregister>(lanes));
   }
 #endif
-  return to_float(lanes & ((1u << Bits) - 1));
+  return to_float(reinterpret_cast<iregister>(lanes & ((1u << Bits) - 1)));
 }
 
 // Weight I of 32 in the low bits of every lane, out of the lane's `Bits` words. May read three bytes beyond them.
 template <int Bits, int I>
-inline vuint unpack(const uint32_t* words) {
+inline uregister unpack(const uint32_t* words) {
   constexpr int word = I * Bits / 32, shift = I * Bits % 32;
   if constexpr (shift % 8 + Bits > 8) {
-    vuint value = load<vuint>(words + word * kLanes) >> shift;
-    if constexpr (shift + Bits > 32) value |= load<vuint>(words + (word + 1) * kLanes) << (32 - shift);
+    uregister value = load<uregister>(words + word * kLanes) >> shift;
+    if constexpr (shift + Bits > 32) value |= load<uregister>(words + (word + 1) * kLanes) << (32 - shift);
     return value;
   }
   // Loading from some bytes on is a shift for nothing: only the low bits of a lane count.
-  return load<vuint>(reinterpret_cast<const char*>(words + word * kLanes) + shift / 8) >> (shift % 8);
+  return load<uregister>(reinterpret_cast<const char*>(words + word * kLanes) + shift / 8) >> (shift % 8);
 }
 
-// A group's scales and biases for the outputs of a tile.
+// A group's scales and biases for the outputs of a slice.
 struct QuantizedGroup {
-  vfloat scale, bias;
+  vregister scale, bias;
 
-  QuantizedGroup(const QuantizedWeights& weights, int tile, int g, int tiles_ahead) {
-    const int64_t at = (int64_t(tile) * weights.num_groups() + g) * kLanes;
-    const int64_t groups_ahead = int64_t(tiles_ahead) * weights.num_groups() * kLanes;
-    prefetch(weights.scales + at + groups_ahead);
-    prefetch(weights.biases + at + groups_ahead);
-    scale = load<vfloat>(weights.scales + at), bias = load<vfloat>(weights.biases + at);
+  QuantizedGroup(const QuantizedWeights& weights, int tile, int lane, int g, int tiles_ahead) {
+    const int64_t at = (int64_t(tile) * weights.num_groups() + g) * kLanes + lane;
+    if (lane == 0) {
+      const int64_t groups_ahead = int64_t(tiles_ahead) * weights.num_groups() * kLanes;
+      prefetch(weights.scales + at + groups_ahead);
+      prefetch(weights.biases + at + groups_ahead);
+    }
+    scale = load<vregister>(weights.scales + at), bias = load<vregister>(weights.biases + at);
   }
 
-  void add(const vfloat& t, const RowBlock& block, int at, vfloat& y) const {
+  void add(const vregister& t, const RowBlock& block, int at, vregister& y) const {
     y += scale * t;
-    y += bias * broadcast(block.sums[at]);
+    y += bias * fill_register(block.sums[at]);
   }
 
-  template <int Bytes, bool AreSmall>
-  void add(const ByteSums<Bytes, AreSmall>& t, const RowBlock& block, int at, vfloat& y) const {
-    y += scale * broadcast(block.scales[at]) * t.number();
-    y += bias * broadcast(block.sums[at]);
+  // Of whole numbers.
+  template <typename Sum>
+  void add(const Sum& t, const RowBlock& block, int at, vregister& y) const {
+    y += scale * fill_register(block.scales[at]) * t.number();
+    y += bias * fill_register(block.sums[at]);
   }
 };
 
@@ -98,41 +101,43 @@ struct QuantizedWords {
 template <int Bits>
 struct QuantizedSource : QuantizedWords<Bits> {
   using Input = float;
-  using Weight = vfloat;
-  using Sum = vfloat;
+  using Weight = vregister;
+  using Value = vregister;
+  using Sum = vregister;
   static constexpr int kBlockInputs = kBlock, kSteps = kBlock, kSums = 1;
 
   template <int I>
-  static vfloat weight(const uint32_t* block) {
+  static vregister weight(const uint32_t* block) {
     return number_of<Bits>(unpack<Bits, I>(block));
   }
 
   template <int I>
-  static vfloat input(const float* x) {
-    return broadcast(x[I]);
+  static vregister input(const float* x) {
+    return fill_register(x[I]);
   }
 
-  static void add(const vfloat& w, const vfloat& x, vfloat& t) { t += w * x; }
-  static void end_block(vfloat&) {}
+  static void add(const vregister& w, const vregister& x, vregister& t) { t += w * x; }
+  static void end_block(vregister&) {}
 };
 
 // For rows of whole numbers of so many bytes: four weights a step, in the order of RowForm{Bytes, Order}.
 template <int Bits, int Order, int Bytes>
 struct WholeSource : QuantizedWords<Bits> {
   using Input = int32_t;
-  using Weight = vint;
+  using Weight = iregister;
+  using Value = ByteVectors<Bytes>;
   using Sum = ByteSums<Bytes, Bits <= 4>;
   static constexpr int kSteps = kBlock / 4, kBlockInputs = kSteps * Bytes, kSums = Bytes;
 
   template <int I>
-  static vint weight(const uint32_t* block) {
-    vuint bytes;
+  static iregister weight(const uint32_t* block) {
+    uregister bytes;
     if constexpr (Bits == 8) {
-      bytes = load<vuint>(block + I * kLanes);
+      bytes = load<uregister>(block + I * kLanes);
     } else if constexpr (Order == 4 && Bits == 4) {
-      bytes = (load<vuint>(block + I / 2 * kLanes) >> (I % 2 * 4)) & 0x0f0f0f0fu;
+      bytes = (load<uregister>(block + I / 2 * kLanes) >> (I % 2 * 4)) & 0x0f0f0f0fu;
     } else if constexpr (Order == 2 && Bits == 2) {
-      bytes = (load<vuint>(block + I / 4 * kLanes) >> (I % 4 * 2)) & 0x03030303u;
+      bytes = (load<uregister>(block + I / 4 * kLanes) >> (I % 4 * 2)) & 0x03030303u;
     } else {
       constexpr uint32_t mask = (1u << Bits) - 1;
       bytes = unpack<Bits, 4 * I>(block) & mask;
@@ -140,21 +145,53 @@ struct WholeSource : QuantizedWords<Bits> {
       bytes |= (unpack<Bits, 4 * I + 2>(block) & mask) << 16;
       bytes |= (unpack<Bits, 4 * I + 3>(block) & mask) << 24;
     }
-    return reinterpret_cast<vint>(bytes);
+    return reinterpret_cast<iregister>(bytes);
   }
 
   template <int I>
   static ByteVectors<Bytes> input(const int32_t* x) {
     ByteVectors<Bytes> values;
-    for (int i = 0; i < Bytes; i++) values.bytes[i] = broadcast(x[i * kSteps + I]);
+    for (int i = 0; i < Bytes; i++) values.bytes[i] = fill_register(x[i * kSteps + I]);
     return values;
   }
 
-  static void add(const vint& w, const ByteVectors<Bytes>& x, Sum& t) {
-    for (int i = 0; i < Bytes; i++) add_dots(w, x.bytes[i], t.bytes[i]);
+  static void add(const iregister& w, const Value& x, Sum& t) {
+    for (int i = 0; i < Bytes; i++) add_dots<Bits < 8>(w, x.bytes[i], t.bytes[i]);
   }
 
   static void end_block(Sum& t) { t.end_block(); }
+};
+
+// For rows of whole numbers of 16 bits in one piece: two weights a step, in the order of RowForm{2, Order}.
+template <int Bits, int Order>
+struct PairSource : QuantizedWords<Bits> {
+  using Input = int32_t;
+  using Weight = iregister;
+  using Value = iregister;
+  using Sum = PairSum;
+  static constexpr int kSteps = kBlock / 2, kBlockInputs = kSteps, kSums = 1;
+
+  template <int I>
+  static iregister weight(const uint32_t* block) {
+    constexpr uint32_t mask = (1u << Bits) - 1;
+    uregister pairs;
+    if constexpr (Order == Bits && 16 % Bits == 0) {
+      constexpr int steps = 16 / Bits;  // of a word
+      pairs = (load<uregister>(block + I / steps * kLanes) >> (I % steps * Bits)) & (mask << 16 | mask);
+    } else {
+      pairs = unpack<Bits, 2 * I>(block) & mask;
+      pairs |= (unpack<Bits, 2 * I + 1>(block) & mask) << 16;
+    }
+    return reinterpret_cast<iregister>(pairs);
+  }
+
+  template <int I>
+  static iregister input(const int32_t* x) {
+    return fill_register(x[I]);
+  }
+
+  static void add(const iregister& w, const iregister& x, Sum& t) { add_now(multiply_pairs(w, x), t.sum); }
+  static void end_block(Sum&) {}
 };
 
 RunKernel<QuantizedWeights> find_kernel(const QuantizedWeights& weights, RowForm form, int rows, bool single_tile);

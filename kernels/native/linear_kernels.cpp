@@ -3,6 +3,13 @@
 
 namespace mtplx {
 
+template <int Bits>
+static RunKernel<QuantizedWeights> pair_kernel(RowForm form, int rows, bool single_tile) {
+  if constexpr (16 % Bits == 0)
+    if (form.stride() > 1) return kernel_of<PairSource<Bits, Bits>>(rows, single_tile);
+  return kernel_of<PairSource<Bits, 0>>(rows, single_tile);
+}
+
 template <int Bits, int Bytes>
 static RunKernel<QuantizedWeights> whole_kernel(RowForm form, int rows, bool single_tile) {
   if constexpr (Bits == 2 || Bits == 4)
@@ -15,7 +22,11 @@ static RunKernel<QuantizedWeights> kernel(RowForm form, int rows, bool single_ti
   switch (form.num_bytes) {
     case 0: return kernel_of<QuantizedSource<Bits>>(rows, single_tile);
     case 1: return whole_kernel<Bits, 1>(form, rows, single_tile);
-    case 2: return whole_kernel<Bits, 2>(form, rows, single_tile);
+    case 2:
+      if constexpr (kPairs)
+        return pair_kernel<Bits>(form, rows, single_tile);
+      else
+        return whole_kernel<Bits, 2>(form, rows, single_tile);
     default: return whole_kernel<Bits, 3>(form, rows, single_tile);
   }
 }

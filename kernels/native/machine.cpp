@@ -68,6 +68,14 @@ bool runs_here() {
   return has;
 }
 
+bool is_quick_at_int16() {
+#if defined(__AVX2__)
+  return true;
+#else
+  return false;
+#endif
+}
+
 int float_bytes() {
 #if defined(__AVX512VNNI__)
   return 3;

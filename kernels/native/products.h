@@ -1,6 +1,7 @@
 // Products y = x Wᵀ for any number of rows, whatever the weights are made of.
 //
-// 16 outputs lie side by side, a tile, so that one vector holds weight k of all of them, and no sum crosses lanes.
+// 16 outputs lie side by side, a tile, so that one vector holds weight k of all of them, and no sum crosses lanes. What a
+// register holds of a tile is a slice of it.
 //
 // Arithmetic of one output, the same whatever shares the call: within a group of inputs t = Σ w·x, step by step from
 // k = 0 on; then the source adds t to y. Group by group.
@@ -8,15 +9,18 @@
 // A source knows how weights lie. It has
 //   Weights              num_groups(), num_outputs, num_tiles()
 //   Unit, kBlockUnits    what weights consist of, and how many of these a block of a tile takes
-//   tile(weights, i), tile_units(weights), blocks(weights)   where a tile begins, its size, the blocks of a group
+//   tile(weights, i), tile_units(weights), blocks(weights)   where a tile begins, its size, the blocks of a group; the
+//                        unit of lane n is n units on
 //   Input, kBlockInputs  what a row consists of, and how many of these a block of inputs takes
-//   Weight, Sum, kSums   what a step takes of a tile, what sums it up, and how many vectors a sum is
+//   Weight, Value        what a step takes of a slice, and of a row
+//   Sum, kSums           what sums up a slice, and how many registers it takes
 //   kSteps               how many steps a block takes
-//   weight<I>(block)     what step I of a block takes of its outputs' weights
+//   weight<I>(block)     what step I takes of a slice's block
 //   input<I>(x)          what it takes of the inputs of a row, in all lanes
 //   add(w, input, t)     a step: the input times the weights, to the sum
 //   end_block(t)         what is done to a sum after each block
-//   Group                of a tile: made from weights, tile, number and tiles ahead; add(t, block of rows, index, y)
+//   Group                of a slice: made from weights, tile, its first lane in that, number and tiles ahead;
+//                        add(t, block of rows, index, y)
 #pragma once
 
 #include <algorithm>
@@ -31,11 +35,20 @@ namespace mtplx {
 
 constexpr int tiles_of(int num_outputs) { return (num_outputs + kLanes - 1) / kLanes; }
 
-// How many tiles a kernel takes at once: as many as fill half the registers with their sums, of so many vectors for a
-// tile, but no more than it takes to keep the multipliers busy.
+// Registers for sums; the others are for weights and inputs.
+constexpr int kSumRegisters = kRegisters == 16 ? 12 : kRegisters / 2;
+
+// How many tiles a kernel takes at once: as many as there are registers for the sums of, so many a slice, but no more than
+// it takes to keep the multipliers busy.
 constexpr int tiles_at_once(int num_sums) {
-  const int fit = kRegisters / kRegistersPerVector / 2 / num_sums;
-  return fit >= 3 ? 3 : fit >= 2 ? 2 : 1;
+  return std::clamp(kSumRegisters / num_sums / kRegistersPerVector, 1, 3);
+}
+
+// How many slices of these tiles: all of them, or a part where there are not registers for one tile.
+constexpr int slices_at_once(int num_tiles, int num_sums) {
+  int slices = num_tiles * kRegistersPerVector;
+  while (slices > 1 && slices * num_sums > kSumRegisters) slices /= 2;
+  return slices;
 }
 
 // Products of the `Rows` rows of a block with `Tiles` neighbouring tiles, to out [Rows][Tiles * 16].
@@ -47,54 +60,84 @@ class Kernel {
 
   // `tiles_ahead` tiles on from these are those that will be wanted next.
   static void run(const Weights& weights, const RowBlock& block, int first_tile, int tiles_ahead, float* out) {
-    constexpr int kLine = 64 / sizeof(Unit);
-    const int num_groups = weights.num_groups(), blocks = Source::blocks(weights);
-    const Unit* at[Tiles];
-    for (int tile = 0; tile < Tiles; tile++) at[tile] = Source::tile(weights, first_tile + tile);
-    const int64_t units_ahead = tiles_ahead * Source::tile_units(weights);
-    const auto* x = reinterpret_cast<const typename Source::Input*>(block.values);
-    vfloat total[Tiles][Rows] = {};
-    for (int g = 0; g < num_groups; g++) {
-      Sums t = {};
-      for (int b = 0; b < blocks; b++) {
-        for (int tile = 0; tile < Tiles; tile++)
-          for (int i = 0; i < Source::kBlockUnits; i += kLine) prefetch(at[tile] + units_ahead + i);
-        add_block(at, x, t, std::make_integer_sequence<int, Source::kSteps>{});
-        for (int tile = 0; tile < Tiles; tile++)
 #pragma GCC unroll 16
-          for (int row = 0; row < Rows; row++) Source::end_block(t[tile][row]);
-        x += Source::kBlockInputs * Rows;
-        for (int tile = 0; tile < Tiles; tile++) at[tile] += Source::kBlockUnits;
-      }
-      for (int tile = 0; tile < Tiles; tile++) {
-        const typename Source::Group group(weights, first_tile + tile, g, tiles_ahead);
-#pragma GCC unroll 16
-        for (int row = 0; row < Rows; row++) group.add(t[tile][row], block, g * Rows + row, total[tile][row]);
-      }
-    }
-    for (int row = 0; row < Rows; row++)
-      for (int tile = 0; tile < Tiles; tile++) store(out + (row * Tiles + tile) * kLanes, total[tile][row]);
+    for (int lane = 0; lane < kOutputs; lane += kSlices * kRegisterLanes)
+      run_slices(weights, block, first_tile, lane, tiles_ahead, out + lane);
   }
 
  private:
-  using Sums = typename Source::Sum[Tiles][Rows];
+  static constexpr int kOutputs = Tiles * kLanes, kSlices = slices_at_once(Tiles, Rows * Source::kSums);
+  using Sums = typename Source::Sum[kSlices][Rows];
   using Input = typename Source::Input;
 
+  // Of the outputs from `lane` of the first tile on.
+  static inline __attribute__((always_inline)) void run_slices(const Weights& weights, const RowBlock& block,
+                                                               int first_tile, int lane, int tiles_ahead, float* out) {
+    constexpr int kLine = 64 / sizeof(Unit);
+    const int num_groups = weights.num_groups(), blocks = Source::blocks(weights);
+    const auto lane_of = [&](int slice) { return lane + slice * kRegisterLanes; };
+    const Unit* at[kSlices];
+    for (int slice = 0; slice < kSlices; slice++)
+      at[slice] = Source::tile(weights, first_tile + lane_of(slice) / kLanes) + lane_of(slice) % kLanes;
+    const int64_t units_ahead = tiles_ahead * Source::tile_units(weights);
+    const auto* x = reinterpret_cast<const Input*>(block.values);
+    vregister total[kSlices][Rows] = {};
+    for (int g = 0; g < num_groups; g++) {
+      Sums t = {};
+      for (int b = 0; b < blocks; b++) {
+#pragma GCC unroll 16
+        for (int slice = 0; slice < kSlices; slice++)
+          if (lane_of(slice) % kLanes == 0)
+            for (int i = 0; i < Source::kBlockUnits; i += kLine) prefetch(at[slice] + units_ahead + i);
+        add_block(at, x, t, std::make_integer_sequence<int, Source::kSteps>{});
+#pragma GCC unroll 16
+        for (int slice = 0; slice < kSlices; slice++)
+#pragma GCC unroll 16
+          for (int row = 0; row < Rows; row++) Source::end_block(t[slice][row]);
+        x += Source::kBlockInputs * Rows;
+        for (int slice = 0; slice < kSlices; slice++) at[slice] += Source::kBlockUnits;
+      }
+#pragma GCC unroll 16
+      for (int slice = 0; slice < kSlices; slice++) {
+        const int tile = first_tile + lane_of(slice) / kLanes;
+        const typename Source::Group group(weights, tile, lane_of(slice) % kLanes, g, tiles_ahead);
+#pragma GCC unroll 16
+        for (int row = 0; row < Rows; row++) group.add(t[slice][row], block, g * Rows + row, total[slice][row]);
+      }
+    }
+    for (int row = 0; row < Rows; row++)
+      for (int slice = 0; slice < kSlices; slice++)
+        store(out + row * kOutputs + slice * kRegisterLanes, total[slice][row]);
+  }
+
   template <int... I>
-  static inline __attribute__((always_inline)) void add_block(const Unit* const (&at)[Tiles], const Input* x, Sums& t,
+  static inline __attribute__((always_inline)) void add_block(const Unit* const (&at)[kSlices], const Input* x, Sums& t,
                                                               std::integer_sequence<int, I...>) {
     (add<I>(at, x, t), ...);
   }
 
   template <int I>
-  static inline __attribute__((always_inline)) void add(const Unit* const (&at)[Tiles], const Input* x, Sums& t) {
-    typename Source::Weight w[Tiles];
-    for (int tile = 0; tile < Tiles; tile++) w[tile] = Source::template weight<I>(at[tile]);
+  static inline __attribute__((always_inline)) void add(const Unit* const (&at)[kSlices], const Input* x, Sums& t) {
+    if constexpr (Rows < kSlices) {  // the fewer of both wait in registers for the others
+      typename Source::Value values[Rows];
 #pragma GCC unroll 16
-    for (int row = 0; row < Rows; row++) {
-      const auto value = Source::template input<I>(x + row * Source::kBlockInputs);
-#pragma GCC unroll 4
-      for (int tile = 0; tile < Tiles; tile++) Source::add(w[tile], value, t[tile][row]);
+      for (int row = 0; row < Rows; row++) values[row] = Source::template input<I>(x + row * Source::kBlockInputs);
+#pragma GCC unroll 16
+      for (int slice = 0; slice < kSlices; slice++) {
+        const auto w = Source::template weight<I>(at[slice]);
+#pragma GCC unroll 16
+        for (int row = 0; row < Rows; row++) Source::add(w, values[row], t[slice][row]);
+      }
+    } else {
+      typename Source::Weight w[kSlices];
+#pragma GCC unroll 16
+      for (int slice = 0; slice < kSlices; slice++) w[slice] = Source::template weight<I>(at[slice]);
+#pragma GCC unroll 16
+      for (int row = 0; row < Rows; row++) {
+        const auto value = Source::template input<I>(x + row * Source::kBlockInputs);
+#pragma GCC unroll 16
+        for (int slice = 0; slice < kSlices; slice++) Source::add(w[slice], value, t[slice][row]);
+      }
     }
   }
 };

@@ -4,7 +4,8 @@
 // with copies of its last row, whose results are dropped. Which block a row is in changes none of its bits.
 //
 // Rows of whole numbers have one scale a group, x = scale · q, and q as one to three signed bytes, the highest first:
-// [K / 32][R][bytes][8], lanes of four inputs each. Their sums are those of the rounded values.
+// [K / 32][R][bytes][8], lanes of four inputs each; or, where kPairs says so, those of 16 bits in one piece: [K / 32][R][16],
+// lanes of two inputs each. Their sums are those of the rounded values.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +19,7 @@
 
 namespace mtplx {
 
-// Sums for this many rows, and for two to four tiles at once, fill half the registers.
-constexpr int kMaxBlockRows = kRegisters / kRegistersPerVector >= 32 ? 8 : 4;
+constexpr int kMaxBlockRows = 8;
 constexpr int kBlockRows[] = {1, 2, 3, 4, 5, 6, 8};
 constexpr int kMaxGroup = 128;
 constexpr int kBlock = 32;  // inputs whose weights fill whole lanes, whatever their bits
@@ -29,6 +29,13 @@ inline int block_rows(int num_rows) {
     if (size >= num_rows || size == kMaxBlockRows) return size;
   return kMaxBlockRows;
 }
+
+// Whether a processor multiplies numbers of 16 bits, two to a lane, better than bytes.
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+constexpr bool kPairs = true;
+#else
+constexpr bool kPairs = false;
+#endif
 
 struct FreeAligned {
   void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
@@ -46,7 +53,9 @@ struct RowForm {
 
   bool operator==(const RowForm&) const = default;
 
-  int num_sums() const { return std::max(num_bytes, 1); }
+  bool has_pairs() const { return kPairs && num_bytes == 2; }
+
+  int num_sums() const { return has_pairs() ? 1 : std::max(num_bytes, 1); }
 
   // How many floats the values of so many inputs take, whole blocks of them.
   int64_t num_floats(int64_t num_inputs) const { return num_bytes == 0 ? num_inputs : num_inputs / 4 * num_bytes; }
@@ -56,16 +65,34 @@ struct RowForm {
   // two and three hold too.
   float limit() const { return num_bytes == 1 ? 127 : num_bytes == 2 ? 127 * 137 : 127 << 16; }
 
-  // The four inputs of a lane are this far apart, and neighbouring lanes take turns.
-  int stride() const { return bits == 4 ? 2 : bits == 2 ? 4 : 1; }
+  // The four inputs of a lane are this far apart, and neighbouring lanes take turns. Likewise the two of a pair.
+  int stride() const {
+    const int of_four = bits == 4 ? 2 : bits == 2 ? 4 : 1;
+    return !has_pairs() ? of_four : bits == 8 ? 2 : of_four > 1 ? 2 * of_four : 1;
+  }
 
-  // 16 inputs in the order of their lanes' bytes.
+  // 16 inputs in the order of their lanes' bytes, or pairs.
   vint arrange(const vint& inputs) const {
+    if (has_pairs()) return arrange_pairs(inputs);
     switch (stride()) {
       case 2:
         return __builtin_shufflevector(inputs, inputs, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
       case 4:
         return __builtin_shufflevector(inputs, inputs, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+      default:
+        return inputs;
+    }
+  }
+
+ private:
+  vint arrange_pairs(const vint& inputs) const {
+    switch (stride()) {
+      case 2:
+        return __builtin_shufflevector(inputs, inputs, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+      case 4:
+        return __builtin_shufflevector(inputs, inputs, 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+      case 8:
+        return __builtin_shufflevector(inputs, inputs, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
       default:
         return inputs;
     }
@@ -152,6 +179,10 @@ class PackedRows {
       for (int half = 0; half < kBlock; half += kLanes) {
         vint rest = form.arrange(round(load<vfloat>(from + k + half) * inverse));
         total += rest;
+        if constexpr (kPairs && Bytes == 2) {
+          store(to + 2 * half, __builtin_convertvector(rest, vshort));
+          continue;
+        }
         for (int byte = Bytes - 1; byte >= 0; byte--) {
           store(to + byte * kBlock + half, __builtin_convertvector(rest, vbyte));  // the lowest byte
           rest = (rest + 128) >> 8;

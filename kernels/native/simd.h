@@ -1,11 +1,14 @@
-// Vectors of 16 float lanes by the compiler's vector extensions: one source for AVX-512, AVX2 and NEON.
+// Vectors of 16 lanes by the compiler's vector extensions: one source for AVX-512, AVX2 and NEON; and the widest vectors
+// that are one register.
 //
-// The compiler splits a vector into as many registers as the machine needs. A lane never meets another here, so a
-// result has the same bits on every machine that multiplies and adds in one step.
+// The compiler splits a vector of 16 lanes into as many registers as the machine needs. GCC 12 keeps those in memory where
+// many are at work: there, registers must be named. A lane never meets another here, so a result has the same bits on
+// every machine that multiplies and adds in one step.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace mtplx {
 
@@ -15,6 +18,7 @@ typedef float vfloat __attribute__((vector_size(4 * kLanes)));
 typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t vuint __attribute__((vector_size(4 * kLanes)));
 typedef int8_t vbyte __attribute__((vector_size(kLanes)));
+typedef int16_t vshort __attribute__((vector_size(2 * kLanes)));
 
 #if defined(__AVX512F__) || defined(__ARM_NEON)
 constexpr int kRegisters = 32;
@@ -28,6 +32,13 @@ constexpr int kRegistersPerVector = 2;
 #else
 constexpr int kRegistersPerVector = 4;
 #endif
+
+constexpr int kRegisterLanes = kLanes / kRegistersPerVector;
+
+typedef float vregister __attribute__((vector_size(4 * kRegisterLanes)));
+typedef int32_t iregister __attribute__((vector_size(4 * kRegisterLanes)));
+typedef uint32_t uregister __attribute__((vector_size(4 * kRegisterLanes)));
+typedef int16_t hregister __attribute__((vector_size(4 * kRegisterLanes)));
 
 template <typename Vector, typename Scalar>
 inline Vector load(const Scalar* from) {
@@ -49,9 +60,16 @@ inline vfloat broadcast(float x) { return vfloat{x, x, x, x, x, x, x, x, x, x, x
 
 inline vint broadcast(int32_t x) { return vint{} + x; }
 
-inline vfloat to_float(vuint v) { return __builtin_convertvector(reinterpret_cast<vint>(v), vfloat); }
+// A register with the same in all lanes.
+template <int... Lane>
+inline vregister fill_register(float x, std::integer_sequence<int, Lane...>) {
+  return vregister{(static_cast<void>(Lane), x)...};
+}
+inline vregister fill_register(float x) { return fill_register(x, std::make_integer_sequence<int, kRegisterLanes>{}); }
 
-inline vfloat to_float(vint v) { return __builtin_convertvector(v, vfloat); }
+inline iregister fill_register(int32_t x) { return iregister{} + x; }
+
+inline vregister to_float(iregister v) { return __builtin_convertvector(v, vregister); }
 
 // To the nearest whole number, the one farther from 0 of two; for |v| < 2^23.
 inline vint round(vfloat v) { return __builtin_convertvector(v + (v < 0 ? -0.5f : 0.5f), vint); }

@@ -187,8 +187,8 @@ def test_a_fused_model_gives_nearly_what_it_gives_with_floats(bits: int, other_b
 # ---- the choice -----------------------------------------------------------------------------------------------------
 
 
-def test_a_processor_that_multiplies_bytes_takes_16_bits_unless_told_otherwise() -> None:
-    assert inputs_here("auto") == ("int16" if native.FLOAT_BYTES else "float32")
+def test_inputs_are_of_16_bits_where_that_is_quicker_unless_told_otherwise() -> None:
+    assert inputs_here("auto") == ("int16" if native.IS_QUICK_AT_INT16 else "float32")
     assert inputs_here("int8") == "int8"
 
 
