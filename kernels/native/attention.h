@@ -169,15 +169,15 @@ class Attention {
       float greatest = sinks_[head];
       for (int64_t chunk = first; chunk <= last; chunk++)
         greatest = std::max(greatest, greatest_scores(unit, chunk)[i]);
-      total += exponential(broadcast(sinks_[head] - greatest))[0];
+      total += exponential(fill_register(sinks_[head] - greatest))[0];
     }
     const auto& segment = segments_[unit.segment];
     float* const to = out_.data + (segment.start + unit.row + i / shape_.group()) * out_.stride +
                       int64_t(head) * shape_.value_size;
-    for_each_vector(shape_.value_size, [&](int at, int count) {
-      vfloat sum = {};
+    for_each_register(shape_.value_size, [&](int at, int count) {
+      vregister sum = {};
       for (int64_t chunk = first; chunk <= last; chunk++)
-        sum += load<vfloat>(item_scores(unit, chunk) + unit.num_rows * kChunk + i * plan_.output_stride() + at);
+        sum += load<vregister>(item_scores(unit, chunk) + unit.num_rows * kChunk + i * plan_.output_stride() + at);
       store_first(to + at, sum / total, count);
     });
   }

@@ -15,6 +15,7 @@
 #include "half.h"
 #include "key_tiles.h"
 #include "simd.h"
+#include "tail.h"
 
 namespace mtplx {
 
@@ -170,13 +171,13 @@ struct Visible {
   bool any() const { return begin < end; }
 };
 
-inline float greatest_lane(vfloat v) {
+inline float greatest_lane(vregister v) {
   float greatest = v[0];
-  for (int lane = 1; lane < kLanes; lane++) greatest = v[lane] > greatest ? v[lane] : greatest;
+  for (int lane = 1; lane < kRegisterLanes; lane++) greatest = v[lane] > greatest ? v[lane] : greatest;
   return greatest;
 }
 
-inline vfloat soften(vfloat scores, float softcap) { return softcap * hyperbolic_tangent(scores * (1 / softcap)); }
+inline vregister soften(vregister scores, float softcap) { return softcap * hyperbolic_tangent(scores * (1 / softcap)); }
 
 // Makes final one row's scores of a chunk: soft-capped, and -∞ beside what the row sees. Returns the greatest.
 inline float finish_scores(float* scores, const Visible& keys, float softcap) {
@@ -184,9 +185,9 @@ inline float finish_scores(float* scores, const Visible& keys, float softcap) {
   const int first = keys.begin / kLanes * kLanes, last = (keys.end + kLanes - 1) / kLanes * kLanes;
   std::fill(scores + first, scores + keys.begin, kNone);
   std::fill(scores + keys.end, scores + last, kNone);
-  vfloat greatest = broadcast(kNone);
-  for (int key = first; key < last; key += kLanes) {
-    vfloat v = load<vfloat>(scores + key);
+  vregister greatest = fill_register(kNone);
+  for (int key = first; key < last; key += kRegisterLanes) {
+    vregister v = load<vregister>(scores + key);
     if (softcap != 0) {
       v = v == kNone ? v : soften(v, softcap);
       store(scores + key, v);
@@ -199,13 +200,15 @@ inline float finish_scores(float* scores, const Visible& keys, float softcap) {
 // Scores to exp(score - greatest), 0 beside what the row sees. Returns their sum.
 inline float exponentiate(float* scores, const Visible& keys, float greatest) {
   const int first = keys.begin / kLanes * kLanes, last = (keys.end + kLanes - 1) / kLanes * kLanes;
-  vfloat total = {};
-  for (int key = first; key < last; key += kLanes) {
-    const vfloat weight = exponential(load<vfloat>(scores + key) - greatest);
-    store(scores + key, weight);
-    total += weight;
-  }
-  return sum(total);
+  LaneSums total;
+  for (int key = first; key < last; key += kLanes)
+    for (int i = 0; i < kRegistersPerVector; i++) {
+      float* const at = scores + key + i * kRegisterLanes;
+      const vregister weight = exponential(load<vregister>(at) - greatest);
+      store(at, weight);
+      total.registers[i] += weight;
+    }
+  return total.sum();
 }
 
 }  // namespace mtplx

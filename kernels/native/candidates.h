@@ -65,16 +65,16 @@ class BorderSearch {
   static constexpr size_t kFewEnoughToSort = 64;
 
   void find_range(int count) {
-    vfloat top = broadcast(logits_[0]), bottom = top;
+    vregister top = fill_register(logits_[0]), bottom = top;
     int i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      const vfloat v = load<vfloat>(logits_ + i);
+    for (; i + kRegisterLanes <= count; i += kRegisterLanes) {
+      const vregister v = load<vregister>(logits_ + i);
       top = v > top ? v : top;
       bottom = v < bottom ? v : bottom;
     }
-    const auto lanes = [](const vfloat& v) { return reinterpret_cast<const float*>(&v); };
-    top_ = *std::max_element(lanes(top), lanes(top) + kLanes);
-    bottom_ = *std::min_element(lanes(bottom), lanes(bottom) + kLanes);
+    const auto lanes = [](const vregister& v) { return reinterpret_cast<const float*>(&v); };
+    top_ = *std::max_element(lanes(top), lanes(top) + kRegisterLanes);
+    bottom_ = *std::min_element(lanes(bottom), lanes(bottom) + kRegisterLanes);
     for (; i < count; i++) top_ = std::max(top_, logits_[i]), bottom_ = std::min(bottom_, logits_[i]);
   }
 

@@ -33,14 +33,14 @@ struct Seen {
 };
 
 inline float dot(const float* x, const float* y, int n) {
-  return sum_of_vectors(n, [&](int i, int count) __attribute__((always_inline)) {
+  return sum_of_registers(n, [&](int i, int count) __attribute__((always_inline)) {
     return load_first(x + i, count) * load_first(y + i, count);
   });
 }
 
 // to += factor · x.
 inline void add(const float* x, float factor, int n, float* to) {
-  for_each_vector(n, [&](int i, int count) __attribute__((always_inline)) {
+  for_each_register(n, [&](int i, int count) __attribute__((always_inline)) {
     store_first(to + i, load_first(to + i, count) + factor * load_first(x + i, count), count);
   });
 }

@@ -136,8 +136,8 @@ class DecoderPass {
       const int at = is_state ? k - hidden : k;
       const float* from = (is_state ? states + int64_t(row) * hidden : hidden_row(row)) + at;
       const float* weight = (is_state ? entrance.hidden_norm : entrance.embedding_norm) + at;
-      for (int i = 0; i < of_pairs_->group(); i += kLanes)
-        store(values + i, load<vfloat>(from + i) * scales[2 * row + is_state] * load<vfloat>(weight + i));
+      for (int i = 0; i < of_pairs_->group(); i += kRegisterLanes)
+        store(values + i, load<vregister>(from + i) * scales[2 * row + is_state] * load<vregister>(weight + i));
     });
     team.barrier();  // before embedded rows make way
     project(entrance.projection, pairs, hidden_.get(), hidden, team);
@@ -213,8 +213,8 @@ class DecoderPass {
     std::vector<float> scales(num_rows);
     for (int row = 0; row < num_rows; row++) scales[row] = rms_scale(row_of(row), shape_.hidden, shape_.eps);
     return rows.pack(team, [&](int row, int k, float* values) {
-      for (int i = 0; i < rows.group(); i += kLanes)
-        store(values + i, load<vfloat>(row_of(row) + k + i) * scales[row] * load<vfloat>(weight + k + i));
+      for (int i = 0; i < rows.group(); i += kRegisterLanes)
+        store(values + i, load<vregister>(row_of(row) + k + i) * scales[row] * load<vregister>(weight + k + i));
     });
   }
 

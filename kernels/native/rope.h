@@ -11,7 +11,7 @@ namespace mtplx {
 
 // For |angle| < 2^30 or so, within 2e-9.
 inline void sine_cosine(const vdouble& angle, vdouble& sine, vdouble& cosine) {
-  const Rounded quarter = round(angle * 0.63661977236758134);
+  const auto quarter = round_to_longs<vlong>(angle * 0.63661977236758134);
   const vdouble r = (angle - quarter.value * 1.5707963267948966) - quarter.value * 6.123233995736766e-17;
   const vdouble r2 = r * r;
   vdouble s = r2 * (1.0 / 362880) - 1.0 / 5040;
@@ -46,9 +46,9 @@ inline void rope_table(float position, const float* inverse_frequencies, int hal
 
 // Rotates value i together with value half + i.
 inline void rotate_halves(const float* x, const float* cosines, const float* sines, int half, float* out) {
-  for_each_vector(half, [&](int i, int count) __attribute__((always_inline)) {
-    const vfloat a = load_first(x + i, count), b = load_first(x + half + i, count);
-    const vfloat c = load_first(cosines + i, count), s = load_first(sines + i, count);
+  for_each_register(half, [&](int i, int count) __attribute__((always_inline)) {
+    const vregister a = load_first(x + i, count), b = load_first(x + half + i, count);
+    const vregister c = load_first(cosines + i, count), s = load_first(sines + i, count);
     store_first(out + i, a * c - b * s, count);
     store_first(out + half + i, a * s + b * c, count);
   });

@@ -16,6 +16,7 @@
 
 #include "parallel.h"
 #include "simd.h"
+#include "tail.h"
 
 namespace mtplx {
 
@@ -71,9 +72,8 @@ struct RowForm {
     return !has_pairs() ? of_four : bits == 8 ? 2 : of_four > 1 ? 2 * of_four : 1;
   }
 
-  // 16 inputs in the order of their lanes' bytes, or pairs.
+  // 16 inputs in the order of their lanes' bytes.
   vint arrange(const vint& inputs) const {
-    if (has_pairs()) return arrange_pairs(inputs);
     switch (stride()) {
       case 2:
         return __builtin_shufflevector(inputs, inputs, 0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15);
@@ -84,18 +84,21 @@ struct RowForm {
     }
   }
 
- private:
-  vint arrange_pairs(const vint& inputs) const {
+  // 32 inputs as the lanes of their pairs.
+  void put_pairs(const int32_t* inputs, uint32_t* lanes) const {
     switch (stride()) {
-      case 2:
-        return __builtin_shufflevector(inputs, inputs, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
-      case 4:
-        return __builtin_shufflevector(inputs, inputs, 0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
-      case 8:
-        return __builtin_shufflevector(inputs, inputs, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-      default:
-        return inputs;
+      case 2: return put_pairs<2>(inputs, lanes);
+      case 4: return put_pairs<4>(inputs, lanes);
+      case 8: return put_pairs<8>(inputs, lanes);
+      default: return put_pairs<1>(inputs, lanes);
     }
+  }
+
+ private:
+  template <int Stride>
+  static void put_pairs(const int32_t* inputs, uint32_t* lanes) {
+    for (int first = 0; first < kBlock; first += 2 * Stride, inputs += 2 * Stride, lanes += Stride)
+      for (int i = 0; i < Stride; i++) lanes[i] = (inputs[i] & 0xffff) | uint32_t(inputs[i + Stride]) << 16;
   }
 };
 
@@ -152,37 +155,44 @@ class PackedRows {
 
  private:
   void put(const float* from, int64_t g, int i, int size, const RowBlock& block) {
-    vfloat lanes = {};
-    for (int k = 0; k < group; k += kLanes) {
-      const vfloat x = load<vfloat>(from + k);
-      lanes = k ? lanes + x : x;
-      store(block.values + ((g * group + k) / kBlock * size + i) * kBlock + k % kBlock, x);
-    }
-    block.sums[g * size + i] = sum(lanes);
+    LaneSums lanes;
+    for (int k = 0; k < group; k += kLanes)
+      for (int part = 0; part < kRegistersPerVector; part++) {
+        const int at = k + part * kRegisterLanes;
+        const vregister x = load<vregister>(from + at);
+        lanes.registers[part] = k ? lanes.registers[part] + x : x;
+        store(block.values + ((g * group + at) / kBlock * size + i) * kBlock + at % kBlock, x);
+      }
+    block.sums[g * size + i] = lanes.sum();
   }
 
   // A group with an input that is no finite number gets a scale that is none.
   template <int Bytes>
   void put_whole(const float* from, int64_t g, int i, int size, const RowBlock& block) {
     constexpr float kLeast = 1e-30f;  // what is smaller is 0, for its inverse may be beyond all numbers
-    vint most = {};  // of the bits without sign, which grow with the number, and are greatest for what is none
-    for (int k = 0; k < group; k += kLanes) {
-      const vint magnitude = load<vint>(from + k) & 0x7fffffff;
+    iregister most = {};  // of the bits without sign, which grow with the number, and are greatest for what is none
+    for (int k = 0; k < group; k += kRegisterLanes) {
+      const iregister magnitude = load<iregister>(from + k) & 0x7fffffff;
       most = magnitude > most ? magnitude : most;
     }
     const float limit = std::bit_cast<float>(greatest(most)), scale = limit / form.limit() + (limit - limit);
     const float inverse = limit > kLeast ? form.limit() / limit : 0;
-    vint total = {};
+    iregister total = {};
     for (int k = 0; k < group; k += kBlock) {
       char* const to =
           reinterpret_cast<char*>(block.values) + ((g * group + k) / kBlock * size + i) * (kBlock * Bytes);
+      alignas(64) int32_t rounded[kBlock];
+      for (int at = 0; at < kBlock; at += kRegisterLanes) {
+        const iregister q = round(load<vregister>(from + k + at) * inverse);
+        store(rounded + at, q);
+        total += q;
+      }
+      if constexpr (kPairs && Bytes == 2) {
+        form.put_pairs(rounded, reinterpret_cast<uint32_t*>(to));
+        continue;
+      }
       for (int half = 0; half < kBlock; half += kLanes) {
-        vint rest = form.arrange(round(load<vfloat>(from + k + half) * inverse));
-        total += rest;
-        if constexpr (kPairs && Bytes == 2) {
-          store(to + 2 * half, __builtin_convertvector(rest, vshort));
-          continue;
-        }
+        vint rest = form.arrange(load<vint>(rounded + half));
         for (int byte = Bytes - 1; byte >= 0; byte--) {
           store(to + byte * kBlock + half, __builtin_convertvector(rest, vbyte));  // the lowest byte
           rest = (rest + 128) >> 8;

@@ -34,25 +34,23 @@ struct Peak {
 Peak find_peak(std::span<const float> logits, std::vector<float>& span_peaks) {
   const int n = logits.size();
   span_peaks.resize((n + kSpan - 1) / kSpan);
-  vfloat lowest = broadcast(kInfinity);
-  vint nan = {};
+  vregister lowest = fill_register(kInfinity);
+  iregister nan = {};
   float highest = -kInfinity;
   for (int first = 0; first < n; first += kSpan) {
-    vfloat peak = broadcast(-kInfinity);
-    for_each_vector(std::min(kSpan, n - first), [&](int i, int count) __attribute__((always_inline)) {
-      vfloat v = load_first(logits.data() + first + i, count);
-      for (int lane = count; lane < kLanes; lane++) v[lane] = v[0];
+    vregister peak = fill_register(-kInfinity);
+    for_each_register(std::min(kSpan, n - first), [&](int i, int count) __attribute__((always_inline)) {
+      vregister v = load_first(logits.data() + first + i, count);
+      for (int lane = count; lane < kRegisterLanes; lane++) v[lane] = v[0];
       peak = v > peak ? v : peak;
       lowest = v < lowest ? v : lowest;
       nan |= v != v;
     });
-    float of_span = peak[0];
-    for (int lane = 1; lane < kLanes; lane++) of_span = std::max(of_span, peak[lane]);
-    span_peaks[first / kSpan] = of_span;
-    highest = std::max(highest, of_span);
+    span_peaks[first / kSpan] = greatest(peak);
+    highest = std::max(highest, span_peaks[first / kSpan]);
   }
   Peak peak{highest, false, highest < kInfinity};
-  for (int lane = 0; lane < kLanes; lane++) {
+  for (int lane = 0; lane < kRegisterLanes; lane++) {
     peak.has_nan |= nan[lane] != 0;
     peak.all_finite &= !nan[lane] && lowest[lane] > -kInfinity;
   }
@@ -79,21 +77,39 @@ struct Scratch {
   return scratch;
 }
 
-inline vdouble weights_of(const vdouble& logits, float peak, double temperature) {
+inline dregister weights_of(const dregister& logits, float peak, double temperature) {
   return exponential((logits - double(peak)) * (1.0 / temperature));
 }
 
-double total_weight(std::span<const float> logits, float peak, double temperature) {
-  vdouble total = {};
+// The weights of 8 logits to `to`, and to their sums.
+inline void weigh_eight(const float* logits, float peak, double temperature, double* to, DoubleSums& total) {
+  for (int part = 0; part < kRegistersPerVector; part++) {
+    const dregister weights = weights_of(load_doubles(logits + part * kDoublesPerRegister), peak, temperature);
+    store(to + part * kDoublesPerRegister, weights);
+    total.registers[part] += weights;
+  }
+}
+
+// The weights of all logits, eight by eight: `place(i)` is where those from i on go, as many as there are then. Their sum.
+template <typename Place>
+double weigh(std::span<const float> logits, float peak, double temperature, Place place) {
+  DoubleSums total;
   size_t i = 0;
   for (; i + kDoubleLanes <= logits.size(); i += kDoubleLanes)
-    total += weights_of(load_doubles(logits.data() + i), peak, temperature);
+    weigh_eight(logits.data() + i, peak, temperature, place(i), total);
   if (i < logits.size()) {
     float rest[kDoubleLanes];
+    double weights[kDoubleLanes];
     std::fill(std::copy(logits.begin() + i, logits.end(), rest), rest + kDoubleLanes, -kInfinity);
-    total += weights_of(load_doubles(rest), peak, temperature);
+    weigh_eight(rest, peak, temperature, weights, total);
+    std::copy_n(weights, logits.size() - i, place(i));
   }
-  return sum(total);
+  return total.sum();
+}
+
+double total_weight(std::span<const float> logits, float peak, double temperature) {
+  double unused[kDoubleLanes];
+  return weigh(logits, peak, temperature, [&](size_t) { return unused; });
 }
 
 // The logit of a weight, a little lower for safety: rounding must not drop a token before it is judged.
@@ -137,12 +153,9 @@ void collect(std::span<const float> logits, float floor, float peak, double temp
     }
   }
   into.tokens.resize(size);
-  std::fill_n(into.logits.begin() + size, kDoubleLanes, -kInfinity);
-  into.weights.resize(size + kDoubleLanes);
-  for (int i = 0; i < size; i += kDoubleLanes)
-    store(into.weights.data() + i, weights_of(load_doubles(into.logits.data() + i), peak, temperature));
   into.logits.resize(size);
   into.weights.resize(size);
+  weigh(into.logits, peak, temperature, [&](size_t i) { return into.weights.data() + i; });
 }
 
 template <typename Measure>
@@ -155,10 +168,12 @@ void cut(Candidates& candidates, BorderSearch& search, double enough, Measure me
 }
 
 double total_of(std::span<const double> weights) {
-  vdouble total = {};
+  DoubleSums total;
   size_t i = 0;
-  for (; i + kDoubleLanes <= weights.size(); i += kDoubleLanes) total += load<vdouble>(weights.data() + i);
-  return std::accumulate(weights.begin() + i, weights.end(), sum(total));
+  for (; i + kDoubleLanes <= weights.size(); i += kDoubleLanes)
+    for (int part = 0; part < kRegistersPerVector; part++)
+      total.registers[part] += load<dregister>(weights.data() + i + part * kDoublesPerRegister);
+  return std::accumulate(weights.begin() + i, weights.end(), total.sum());
 }
 
 SparseDistribution normalised(std::span<const int32_t> tokens, std::span<const double> weights) {
@@ -180,22 +195,8 @@ Greedy greedy(std::span<const float> logits) {
 
 void whole_distribution(std::span<const float> logits, double temperature, double* to) {
   const Peak peak = find_finite_peak(logits, scratch_of_thread().span_peaks);
-  const size_t n = logits.size(), whole = n / kDoubleLanes * kDoubleLanes;
-  vdouble total = {};
-  for (size_t i = 0; i < whole; i += kDoubleLanes) {
-    const vdouble weights = weights_of(load_doubles(logits.data() + i), peak.value, temperature);
-    store(to + i, weights);
-    total += weights;
-  }
-  if (whole < n) {
-    float rest[kDoubleLanes];
-    std::fill(std::copy(logits.begin() + whole, logits.end(), rest), rest + kDoubleLanes, -kInfinity);
-    const vdouble weights = weights_of(load_doubles(rest), peak.value, temperature);
-    std::memcpy(to + whole, &weights, (n - whole) * sizeof(double));
-    total += weights;
-  }
-  const double inverse = 1 / sum(total);
-  for (size_t i = 0; i < n; i++) to[i] *= inverse;
+  const double inverse = 1 / weigh(logits, peak.value, temperature, [&](size_t i) { return to + i; });
+  for (size_t i = 0; i < logits.size(); i++) to[i] *= inverse;
 }
 
 SparseDistribution cut_distribution(std::span<const float> logits, const Cuts& cuts) {

@@ -18,7 +18,6 @@ typedef float vfloat __attribute__((vector_size(4 * kLanes)));
 typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t vuint __attribute__((vector_size(4 * kLanes)));
 typedef int8_t vbyte __attribute__((vector_size(kLanes)));
-typedef int16_t vshort __attribute__((vector_size(2 * kLanes)));
 
 #if defined(__AVX512F__) || defined(__ARM_NEON)
 constexpr int kRegisters = 32;
@@ -52,8 +51,9 @@ inline void store(Scalar* to, const Vector& v) {
   std::memcpy(to, &v, sizeof v);
 }
 
-// Into the outer caches, in time for a later load. Any address will do: one that is not there is let be.
-inline void prefetch(const void* address) { __builtin_prefetch(address, 0, 1); }
+// Into the outer caches, in time for a later load. Any address will do: one that is not there is let be. A call that is not
+// inlined at once has no effect that GCC knows of, and may be left out.
+inline __attribute__((always_inline)) void prefetch(const void* address) { __builtin_prefetch(address, 0, 1); }
 
 // `vfloat{} + x` would be a real addition, since 0 + -0 is 0.
 inline vfloat broadcast(float x) { return vfloat{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
@@ -72,24 +72,27 @@ inline iregister fill_register(int32_t x) { return iregister{} + x; }
 inline vregister to_float(iregister v) { return __builtin_convertvector(v, vregister); }
 
 // To the nearest whole number, the one farther from 0 of two; for |v| < 2^23.
-inline vint round(vfloat v) { return __builtin_convertvector(v + (v < 0 ? -0.5f : 0.5f), vint); }
+inline iregister round(vregister v) { return __builtin_convertvector(v + (v < 0 ? -0.5f : 0.5f), iregister); }
+
+template <int First, typename Vector, int... Lane>
+inline auto lanes_from(const Vector& v, std::integer_sequence<int, Lane...>) {
+  return __builtin_shufflevector(v, v, (First + Lane)...);
+}
 
 // All lanes made one by `join`, in a fixed order, halves first: part of what defines a result's bits.
 template <typename Vector, typename Join>
 inline auto join_lanes(const Vector& v, Join join) {
-  const auto eight = join(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
-                          __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15));
-  const auto four =
-      join(__builtin_shufflevector(eight, eight, 0, 1, 2, 3), __builtin_shufflevector(eight, eight, 4, 5, 6, 7));
-  const auto two = join(__builtin_shufflevector(four, four, 0, 1), __builtin_shufflevector(four, four, 2, 3));
-  return join(__builtin_shufflevector(two, two, 0, 0), __builtin_shufflevector(two, two, 1, 1))[0];
+  constexpr int kHalf = sizeof(v) / sizeof(v[0]) / 2;
+  if constexpr (kHalf == 1) {
+    return join(v[0], v[1]);
+  } else {
+    const std::make_integer_sequence<int, kHalf> half;
+    return join_lanes(join(lanes_from<0>(v, half), lanes_from<kHalf>(v, half)), join);
+  }
 }
 
-inline float sum(const vfloat& v) {
-  return join_lanes(v, [](auto a, auto b) { return a + b; });
-}
-
-inline int32_t sum(const vint& v) {
+template <typename Vector>
+inline auto sum(const Vector& v) {
   return join_lanes(v, [](auto a, auto b) { return a + b; });
 }
 
