@@ -14,7 +14,6 @@ import numpy as np
 from mtplx.engine.drafters.base import Drafter
 from mtplx.engine.drafters.fitted import FittedTarget, check_same_tokens
 from mtplx.engine.drafters.forced import ForcedDrafter
-from mtplx.engine.drafters.growing import PartOfVocabulary
 from mtplx.engine.drafters.head import HeadDrafter
 from mtplx.engine.drafters.model import ModelDrafter
 from mtplx.engine.drafters.ngram import NgramDrafter
@@ -29,6 +28,7 @@ from mtplx.engine.models.running_head import running_head
 from mtplx.engine.models.target import Target
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import FORCED, HEAD, SELF
+from mtplx.engine.vocabulary_part import PartOfVocabulary
 from mtplx.kernels.preparing import speed_up
 from mtplx.kernels.report import KernelReport
 

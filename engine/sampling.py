@@ -2,7 +2,8 @@
 
 Pure functions over one row. Knows nothing of drafts: the same functions make the target's distributions and the
 drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias, grammar, no end too early; then
-temperature, min-p, top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64.
+temperature, min-p, top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64;
+between the two halves, scores are kept as float32.
 """
 
 import math
@@ -12,15 +13,15 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mtplx.engine.errors import EngineError, NonFiniteLogitsError
 from mtplx.engine.randomness import Noise
 from mtplx.engine.types import Distribution, Grammar, Logits, SamplingParams
+from mtplx.engine.vocabulary_part import PartOfVocabulary, places_of
 
 _BLOCK = 256  # tokens
 
-Scores = npt.NDArray[np.float64] | npt.NDArray[np.float32]  # [V], logits after penalties and bias
+Scores = Logits  # [V] after penalties and bias, or [N] of a part of the vocabulary
 
 
 class TokenHistory:
@@ -96,44 +97,44 @@ def check_finite(logits: Logits, num_output: int) -> None:
         raise NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
 
 
-def leaves_alone(params: SamplingParams, history: TokenHistory) -> bool:
-    """Whether the next logits need no adjusting, whatever they are."""
-    return history.grammar is None and history.may_end and not params.changes_logits
-
-
-def adjust(logits: Logits, params: SamplingParams, history: TokenHistory) -> Scores:
-    """Logits [V] after penalties, bias and grammar, which leaves -inf where it forbids; so does an end too early.
+def adjust(
+    logits: Logits, params: SamplingParams, history: TokenHistory, part: PartOfVocabulary | None = None
+) -> Scores:
+    """Logits [V] after penalties, bias and grammar, which leaves -inf where it forbids; so does an end too early. Or of
+    logits [N] of a part of the vocabulary.
 
     Repetition penalty over prompt and output (Keskar et al., 1909.05858); presence and frequency penalty over the
     output, as OpenAI defines them. Where a grammar allows nothing but an end, no end is too early. Gives the logits
     themselves where nothing changes them. Raises EngineError when the grammar forbids every token.
     """
-    if leaves_alone(params, history):
+    if history.grammar is None and history.may_end and not params.changes_logits:
         return logits
-    scores = np.asarray(logits).astype(np.float64)
+    scores = np.array(logits, dtype=np.float32)
     if params.repetition_penalty != 1.0:
-        seen = np.fromiter(history.seen, dtype=np.int64)
-        values = scores[seen]
+        seen, _ = places_of(history.seen, part)
+        values = scores[seen].astype(np.float64)
         scores[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
     if params.presence_penalty or params.frequency_penalty:
         output_counts = history.output_counts
-        tokens = np.fromiter(output_counts.keys(), dtype=np.int64)
-        counts = np.fromiter(output_counts.values(), dtype=np.float64)
-        scores[tokens] -= params.presence_penalty + params.frequency_penalty * counts
-    for token, bias in params.logit_bias.items():
-        scores[token] += bias
+        said, are_there = places_of(output_counts.keys(), part)
+        counts = np.fromiter(output_counts.values(), dtype=np.float64)[are_there]
+        scores[said] -= params.presence_penalty + params.frequency_penalty * counts
+    if params.logit_bias:
+        biased, are_there = places_of(params.logit_bias.keys(), part)
+        scores[biased] += np.fromiter(params.logit_bias.values(), dtype=np.float64)[are_there]
     if history.grammar is not None:
         allowed = history.grammar.allowed()
         if not allowed.any():
             raise EngineError("the grammar allows no token to follow")
-        scores[~allowed] = -np.inf
-    return scores if history.may_end else _without(history.ends, scores)
+        scores[~(allowed if part is None else allowed[part.ids])] = -np.inf
+    return scores if history.may_end else _without(history.ends, scores, part)
 
 
-def _without(ends: AbstractSet[int], scores: Scores) -> Scores:
-    """The scores [V] with -inf for the ends, unless there is nothing else."""
+def _without(ends: AbstractSet[int], scores: Scores, part: PartOfVocabulary | None) -> Scores:
+    """The scores with -inf for the ends, unless there is nothing else."""
     rest = scores.copy()
-    rest[[token for token in ends if token < len(scores)]] = -np.inf
+    places, _ = places_of(ends, part)
+    rest[places[places < len(scores)]] = -np.inf
     return rest if rest.max() > -np.inf else scores
 
 
@@ -147,11 +148,10 @@ def distribution(scores: Scores, params: SamplingParams) -> Distribution:
     # Here, for it loads MLX, and this module is public without.
     from mtplx.kernels.sampling import cut_distribution, whole_distribution
 
-    logits = scores.astype(np.float32, copy=False)
     if not params.top_k and params.top_p >= 1.0 and not params.min_p:
-        return whole_distribution(logits, params.temperature)
+        return whole_distribution(scores, params.temperature)
     kept = cut_distribution(
-        logits,
+        scores,
         temperature=params.temperature,
         top_k=params.top_k,
         top_p=params.top_p,

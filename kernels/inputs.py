@@ -1,8 +1,8 @@
 """What products with quantized weights take in: float32, or numbers rounded to 16 or 8 bits, which is quicker.
 
-Rounded inputs have one scale for each group of weights, as in ggml's Q8_0. Where the processor adds up products of bytes
-in one step, float32 ones become whole numbers of 24 bits on the way, whose sums are exact: no less accurate than sums of
-float32.
+Rounded inputs have one scale for each group of weights, as in ggml's Q8_0. Where the processor adds up products of
+bytes in one step, float32 ones become whole numbers of 24 bits on the way, whose sums are exact: no less accurate than
+sums of float32.
 Knows the choice, which is one for the whole process, and what it means; knows no layer.
 """
 

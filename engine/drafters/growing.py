@@ -4,7 +4,6 @@ Knows requests and their processors. Knows no model, and not where logits come f
 """
 
 import logging
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,33 +16,13 @@ from mtplx.engine.sampling import (
     distribution,
     draw,
     draw_coupled,
-    leaves_alone,
     most_likely,
 )
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.types import Distribution, Draft, Logits
+from mtplx.engine.vocabulary_part import PartOfVocabulary
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PartOfVocabulary:
-    """The tokens `ids` [N], ascending, of a vocabulary of `size`."""
-
-    ids: npt.NDArray[np.int64]
-    size: int
-
-    def all_logits(self, logits: Logits) -> Logits:
-        """Logits [V] of all tokens by those [N] of the part: the others are impossible."""
-        spread = np.full(self.size, -np.inf, dtype=np.float32)
-        spread[self.ids] = logits
-        return spread
-
-    def all_probabilities(self, probabilities: Distribution) -> Distribution:
-        """Probabilities [V] by those [N] of the part."""
-        spread = np.zeros(self.size)
-        spread[self.ids] = probabilities
-        return spread
 
 
 class GrowingDraft:
@@ -104,14 +83,13 @@ class GrowingDraft:
         self, logits: Logits, part: PartOfVocabulary | None, position: int
     ) -> tuple[int | None, Distribution | None]:
         """The token, None if none is allowed, and the distribution that it was drawn from."""
-        params = self.sequence.request.sampling
+        scores = adjust(logits, self.sequence.request.sampling, self._history, part)
         if part is None:
-            return _drawn(self.sequence, adjust(logits, params, self._history), position)
-        if leaves_alone(params, self._history):  # then there are fewer numbers to look at
-            index, probabilities = _drawn(self.sequence, logits, position, part.ids)
-            return int(part.ids[index]), None if probabilities is None else part.all_probabilities(probabilities)
-        scores = adjust(part.all_logits(logits), params, self._history)
-        return (None, None) if scores.max() == -np.inf else _drawn(self.sequence, scores, position)
+            return _drawn(self.sequence, scores, position)
+        if scores.max() == -np.inf:
+            return None, None
+        place, probabilities = _drawn(self.sequence, scores, position, part.ids)
+        return int(part.ids[place]), None if probabilities is None else part.all_probabilities(probabilities)
 
 
 class Growth:

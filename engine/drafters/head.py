@@ -11,12 +11,13 @@ from weakref import WeakKeyDictionary
 
 from mtplx.engine.cache import SequenceCache
 from mtplx.engine.drafters.calibration import Calibration
-from mtplx.engine.drafters.growing import GrowingDraft, Growth, PartOfVocabulary
+from mtplx.engine.drafters.growing import GrowingDraft, Growth
 from mtplx.engine.hidden import HiddenPiece
 from mtplx.engine.models.running_head import Pairs, RunningHead
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.types import HEAD, Draft, HostStates, Logits
+from mtplx.engine.vocabulary_part import PartOfVocabulary
 
 
 @dataclass

@@ -18,6 +18,7 @@ from mtplx.engine.sampling import (
     sample_from_distribution,
 )
 from mtplx.engine.types import SamplingParams
+from mtplx.engine.vocabulary_part import PartOfVocabulary
 
 LOGITS = np.array([2.0, 1.0, 0.0, -1.0], dtype=np.float32)
 
@@ -113,20 +114,21 @@ class Allowing:
         return self
 
 
-@given(
-    st.builds(
-        SamplingParams,
-        temperature=st.sampled_from([1e-320, 0.5, 1.0, 2.0]),
-        top_p=st.sampled_from([0.0, 0.5, 1.0]),
-        top_k=st.integers(0, 4),
-        min_p=st.sampled_from([0.0, 0.5, 1.0]),
-        repetition_penalty=st.sampled_from([0.1, 1.0, 10.0]),
-        presence_penalty=st.floats(-2, 2),
-        frequency_penalty=st.floats(-2, 2),
-        logit_bias=st.dictionaries(st.integers(0, 3), st.floats(-100, 100)),
-    ),
-    st.sets(st.integers(0, 3), min_size=1),
+settings = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([1e-320, 0.5, 1.0, 2.0]),
+    top_p=st.sampled_from([0.0, 0.5, 1.0]),
+    top_k=st.integers(0, 4),
+    min_p=st.sampled_from([0.0, 0.5, 1.0]),
+    repetition_penalty=st.sampled_from([0.1, 1.0, 10.0]),
+    presence_penalty=st.floats(-2, 2),
+    frequency_penalty=st.floats(-2, 2),
+    logit_bias=st.dictionaries(st.integers(0, 3), st.floats(-100, 100)),
 )
+some_tokens = st.sets(st.integers(0, 3), min_size=1)
+
+
+@given(settings, some_tokens)
 def test_what_the_grammar_forbids_has_no_chance_under_any_settings(params: SamplingParams, allowed: set[int]) -> None:
     history = TokenHistory([0, 1], Allowing(*allowed))
     for token in (1, 2, 2):
@@ -137,6 +139,19 @@ def test_what_the_grammar_forbids_has_no_chance_under_any_settings(params: Sampl
     assert set(np.flatnonzero(p)) <= allowed
     assert most_likely(scores) in allowed
     assert draw_coupled(p, np.zeros(len(p))) in allowed
+
+
+@given(settings, some_tokens, some_tokens, st.booleans())
+def test_a_part_of_the_vocabulary_is_adjusted_as_the_whole(
+    params: SamplingParams, tokens: set[int], allowed: set[int], may_end: bool
+) -> None:
+    part = PartOfVocabulary(np.array(sorted(tokens)), len(LOGITS))
+    history = TokenHistory([0, 1], Allowing(*allowed), ends={2, 3}, min_tokens=0 if may_end else 9)
+    for token in (1, 2, 2):
+        history.push(token)
+    of_part, whole = adjust(LOGITS[part.ids], params, history, part), adjust(LOGITS, params, history)[part.ids]
+    if may_end or of_part.max() == whole.max():  # else there is nothing but an end in the part, which is no reason here
+        np.testing.assert_array_equal(of_part, whole)
 
 
 def test_a_grammar_that_allows_nothing_is_an_error() -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from mtplx.engine.depth import Worth
 from mtplx.engine.drafters.calibration import Calibration
-from mtplx.engine.drafters.growing import PartOfVocabulary
 from mtplx.engine.drafters.head import HeadDrafter
 from mtplx.engine.models.mtp import DraftHead
 from mtplx.engine.models.running import make_target
@@ -28,6 +27,7 @@ from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.types import HEAD, MOST_HIDDEN_ROWS, Acceptance, Draft, Request, SamplingParams
+from mtplx.engine.vocabulary_part import PartOfVocabulary
 from tests.engine.decoding import begin, decode, speculating
 from tests.engine.grammars import Automaton
 from tests.engine.heads import headed_model, plain_logits, random_head, states_of
