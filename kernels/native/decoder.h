@@ -140,7 +140,7 @@ class DecoderPass {
         store(values + i, load<vregister>(from + i) * scales[2 * row + is_state] * load<vregister>(weight + i));
     });
     team.barrier();  // before embedded rows make way
-    project(entrance.projection, pairs, hidden_.get(), hidden, team);
+    project(entrance.projection, pairs, hidden_.get(), hidden, team, &weights_.layers[0].query);
     team.barrier();
   }
 
@@ -153,29 +153,32 @@ class DecoderPass {
 
   // This member's part of a layer, whose keys and values go into `segments`.
   void run(const DecoderLayer& layer, const Segments<Element>& segments, const Team& team) {
+    const bool is_last = &layer == &weights_.layers.back();
+    const Projection* const after = !is_last ? &(&layer)[1].query : weights_.head ? &*weights_.head : nullptr;
     const PackedRows& before = pack_normed(layer.input_norm, team);
     float* const heads = heads_.get();
-    project(layer.query, before, heads, shape_.heads_size(), team);
-    project(layer.key, before, heads + shape_.query_size(), shape_.heads_size(), team);
-    project(layer.value, before, heads + shape_.query_size() + shape_.key_size(), shape_.heads_size(), team);
+    const int heads_size = shape_.heads_size();
+    project(layer.query, before, heads, heads_size, team, &layer.key);
+    project(layer.key, before, heads + shape_.query_size(), heads_size, team, &layer.value);
+    project(layer.value, before, heads + shape_.query_size() + shape_.key_size(), heads_size, team, &layer.output);
     team.barrier();
     attend(layer, segments, team);
     team.barrier();
     const PackedRows& attended = of_attended_.pack(team, [&](int row, int k, float* values) {
       std::copy_n(attended_.get() + int64_t(row) * shape_.query_size() + k, group(), values);
     });
-    add_to_hidden(layer.output, attended, team);
+    add_to_hidden(layer.output, attended, team, &layer.gate);
     team.barrier();
 
     const PackedRows& between = pack_normed(layer.post_norm, team);
-    project(layer.gate, between, gated_.get(), 2 * shape_.intermediate, team);
-    project(layer.up, between, gated_.get() + shape_.intermediate, 2 * shape_.intermediate, team);
+    project(layer.gate, between, gated_.get(), 2 * shape_.intermediate, team, &layer.up);
+    project(layer.up, between, gated_.get() + shape_.intermediate, 2 * shape_.intermediate, team, &layer.down);
     team.barrier();
     const PackedRows& gated = of_gated_.pack(team, [&](int row, int k, float* values) {
       const float* gate = gated_.get() + int64_t(row) * 2 * shape_.intermediate + k;
       activate_row<Silu>(gate, gate + shape_.intermediate, group(), values);
     });
-    add_to_hidden(layer.down, gated, team);
+    add_to_hidden(layer.down, gated, team, after);
     team.barrier();
   }
 
@@ -197,10 +200,14 @@ class DecoderPass {
     }
     const auto row_of = [&](int i) { return hidden_row(wanted_[i]); };
     const PackedRows& normed = pack_normed(of_wanted_, num_wanted, row_of, weights_.final_norm, team);
-    project(*weights_.head, normed, out, weights_.head->weights.num_outputs, team);
+    project(*weights_.head, normed, out, weights_.head->weights.num_outputs, team, nullptr);
   }
 
  private:
+  static const QuantizedWeights* weights_of(const Projection* projection) {
+    return projection ? &projection->weights : nullptr;
+  }
+
   int group() const { return weights_.layers[0].query.weights.group; }
 
   const PackedRows& pack_normed(const float* weight, const Team& team) {
@@ -218,8 +225,11 @@ class DecoderPass {
     });
   }
 
-  void project(const Projection& projection, const PackedRows& rows, float* out, int64_t stride, const Team& team) {
-    multiply(projection.weights, rows, team, [&](int row, int first, const float* values, int count) {
+  // `following` is the product after this one, or null.
+  void project(const Projection& projection, const PackedRows& rows, float* out, int64_t stride, const Team& team,
+               const Projection* following) {
+    multiply(projection.weights, rows, team, weights_of(following),
+             [&](int row, int first, const float* values, int count) {
       float* to = out + row * stride + first;
       if (projection.bias)
         for (int i = 0; i < count; i++) to[i] = values[i] + projection.bias[first + i];
@@ -228,8 +238,10 @@ class DecoderPass {
     });
   }
 
-  void add_to_hidden(const Projection& projection, const PackedRows& rows, const Team& team) {
-    multiply(projection.weights, rows, team, [&](int row, int first, const float* values, int count) {
+  void add_to_hidden(const Projection& projection, const PackedRows& rows, const Team& team,
+                     const Projection* following) {
+    multiply(projection.weights, rows, team, weights_of(following),
+             [&](int row, int first, const float* values, int count) {
       float* to = hidden_row(row) + first;
       for (int i = 0; i < count; i++) to[i] += values[i];
     });

@@ -67,7 +67,8 @@ struct DenseSource {
   }
 
   struct Group {
-    Group(const Weights&, int, int, int, int) {}
+    Group(const Weights&, int, int, int) {}
+    static void fetch(const Weights&, int64_t, int) {}
     void add(const vregister& t, const RowBlock&, int, vregister& y) const { y += t; }
   };
 

@@ -45,18 +45,18 @@ class GatheredRows {
     struct Unit {
       const ExpertRows* chosen;
       Team::Range tiles;
-      int tiles_ahead;
     };
     std::vector<Unit> units;
     for (const auto& each : chosen_) {
       const int at_once = tiles_at_once(block_rows(each.packed.num_rows) * each.packed.form.num_sums());
       for (int tile = 0; tile < num_tiles; tile += at_once)
-        units.push_back({&each, {tile, std::min(tile + at_once, num_tiles)}, at_once});
+        units.push_back({&each, {tile, std::min(tile + at_once, num_tiles)}});
     }
     team.share(units.size(), [&](Team::Range range) {
       for (int64_t i = range.begin; i < range.end; i++) {
-        const auto& [chosen, tiles, tiles_ahead] = units[i];
-        multiply_tiles(weights_of(chosen->expert), chosen->packed, tiles, tiles_ahead,
+        const auto& [chosen, tiles] = units[i];
+        const auto weights = weights_of(chosen->expert);
+        multiply_tiles(weights, chosen->packed, tiles, NextTile<decltype(weights_of(0))>{&weights, tiles.end},
                        [&](int row, int first, const float* values, int count) {
                          emit(chosen->rows[row], first, values, count);
                        });

@@ -62,14 +62,18 @@ inline uregister unpack(const uint32_t* words) {
 struct QuantizedGroup {
   vregister scale, bias;
 
-  QuantizedGroup(const QuantizedWeights& weights, int tile, int lane, int g, int tiles_ahead) {
-    const int64_t at = (int64_t(tile) * weights.num_groups() + g) * kLanes + lane;
-    if (lane == 0) {
-      const int64_t groups_ahead = int64_t(tiles_ahead) * weights.num_groups() * kLanes;
-      prefetch(weights.scales + at + groups_ahead);
-      prefetch(weights.biases + at + groups_ahead);
-    }
+  QuantizedGroup(const QuantizedWeights& weights, int tile, int lane, int g) {
+    const int64_t at = place(weights, tile, g) + lane;
     scale = load<vregister>(weights.scales + at), bias = load<vregister>(weights.biases + at);
+  }
+
+  static inline __attribute__((always_inline)) void fetch(const QuantizedWeights& weights, int64_t tile, int g) {
+    prefetch(weights.scales + place(weights, tile, g));
+    prefetch(weights.biases + place(weights, tile, g));
+  }
+
+  static int64_t place(const QuantizedWeights& weights, int64_t tile, int g) {
+    return (tile * weights.num_groups() + g) * kLanes;
   }
 
   void add(const vregister& t, const RowBlock& block, int at, vregister& y) const {

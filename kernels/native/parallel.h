@@ -56,20 +56,22 @@ class Team {
   // This member's fixed part of `count` units of work: parts differ by one unit at most.
   Range part(int64_t count) const { return {count * index / size, count * (index + 1) / size}; }
 
+  // The same in whole steps: parts begin at multiples of `step`, and differ by one step at most.
+  Range part(int64_t count, int64_t step) const { return part_of(index, count, step); }
+
   // Each member goes through its fixed part of `count` units, `chunk` at a time, and calls `work(range)`; one that is done
-  // takes from the parts of others. Parts begin at multiples of `step`, and differ by one step at most. All members must
-  // call this in the same order, at most kShares times between barriers.
+  // takes from the parts of others. Parts are those of whole steps. All members must call this in the same order, at most
+  // kShares times between barriers.
   template <typename Work>
   void share(int64_t count, int64_t step, int64_t chunk, Work work) const {
     if (size == 1) {
       if (count > 0) work(Range{0, count});
       return;
     }
-    const int64_t steps = (count + step - 1) / step;
     const int share = next_share_++;
     for (int turn = 0; turn < size; turn++) {
       const int owner = (index + turn) % size;
-      const int64_t begin = steps * owner / size * step, end = std::min(steps * (owner + 1) / size * step, count);
+      const auto [begin, end] = part_of(owner, count, step);
       std::atomic<int64_t>& taken = state_->taken(phase_, owner, share);
       if (turn > 0 && begin + taken.load(std::memory_order_relaxed) * chunk >= end) continue;
       for (int64_t at; (at = begin + taken.fetch_add(1, std::memory_order_relaxed) * chunk) < end;)
@@ -87,6 +89,11 @@ class Team {
   void barrier() const;
 
  private:
+  Range part_of(int owner, int64_t count, int64_t step) const {
+    const int64_t steps = (count + step - 1) / step;
+    return {steps * owner / size * step, std::min(steps * (owner + 1) / size * step, count)};
+  }
+
   TeamState* state_;
   mutable int phase_ = 0, next_share_ = 0;
 };

@@ -19,8 +19,8 @@
 //   input<I>(x)          what it takes of the inputs of a row, in all lanes
 //   add(w, input, t)     a step: the input times the weights, to the sum
 //   end_block(t)         what is done to a sum after each block
-//   Group                of a slice: made from weights, tile, its first lane in that, number and tiles ahead;
-//                        add(t, block of rows, index, y)
+//   Group                of a slice: made from weights, tile, its first lane in that, and number; add(t, block of rows,
+//                        index, y); fetch(weights, tile, number), into the outer caches
 #pragma once
 
 #include <algorithm>
@@ -51,6 +51,13 @@ constexpr int slices_at_once(int num_tiles, int num_sums) {
   return slices;
 }
 
+// The tile that a member will come to next: what it is made of can be on its way meanwhile.
+template <typename Weights>
+struct NextTile {
+  const Weights* weights;
+  int64_t tile;
+};
+
 // Products of the `Rows` rows of a block with `Tiles` neighbouring tiles, to out [Rows][Tiles * 16].
 template <typename Source, int Rows, int Tiles>
 class Kernel {
@@ -58,49 +65,52 @@ class Kernel {
   using Weights = typename Source::Weights;
   using Unit = typename Source::Unit;
 
-  // `tiles_ahead` tiles on from these are those that will be wanted next.
-  static void run(const Weights& weights, const RowBlock& block, int first_tile, int tiles_ahead, float* out) {
+  // `next` are as many tiles that will be wanted next.
+  static void run(const Weights& weights, const RowBlock& block, int first_tile, const NextTile<Weights>& next, float* out) {
 #pragma GCC unroll 16
     for (int lane = 0; lane < kOutputs; lane += kSlices * kRegisterLanes)
-      run_slices(weights, block, first_tile, lane, tiles_ahead, out + lane);
+      run_slices(weights, block, first_tile, lane, next, out + lane);
   }
 
  private:
   static constexpr int kOutputs = Tiles * kLanes, kSlices = slices_at_once(Tiles, Rows * Source::kSums);
+  static constexpr int kRunTiles = kSlices > kRegistersPerVector ? kSlices / kRegistersPerVector : 1;
   using Sums = typename Source::Sum[kSlices][Rows];
   using Input = typename Source::Input;
 
-  // Of the outputs from `lane` of the first tile on.
+  // Of the slices from `lane` of the first tile on: of that and those after it, or of a part of it.
   static inline __attribute__((always_inline)) void run_slices(const Weights& weights, const RowBlock& block,
-                                                               int first_tile, int lane, int tiles_ahead, float* out) {
+                                                               int first_tile, int lane, const NextTile<Weights>& next,
+                                                               float* out) {
     constexpr int kLine = 64 / sizeof(Unit);
     const int num_groups = weights.num_groups(), blocks = Source::blocks(weights);
-    const auto lane_of = [&](int slice) { return lane + slice * kRegisterLanes; };
-    const Unit* at[kSlices];
-    for (int slice = 0; slice < kSlices; slice++)
-      at[slice] = Source::tile(weights, first_tile + lane_of(slice) / kLanes) + lane_of(slice) % kLanes;
-    const int64_t units_ahead = tiles_ahead * Source::tile_units(weights);
+    const Unit *at[kRunTiles], *ahead[kRunTiles];
+    for (int tile = 0; tile < kRunTiles; tile++) {
+      at[tile] = Source::tile(weights, first_tile + tile) + lane;
+      ahead[tile] = Source::tile(*next.weights, next.tile + tile);
+    }
     const auto* x = reinterpret_cast<const Input*>(block.values);
     vregister total[kSlices][Rows] = {};
     for (int g = 0; g < num_groups; g++) {
       Sums t = {};
       for (int b = 0; b < blocks; b++) {
-#pragma GCC unroll 16
-        for (int slice = 0; slice < kSlices; slice++)
-          if (lane_of(slice) % kLanes == 0)
-            for (int i = 0; i < Source::kBlockUnits; i += kLine) prefetch(at[slice] + units_ahead + i);
+        for (int tile = 0; lane == 0 && tile < kRunTiles; tile++) {
+          for (int i = 0; i < Source::kBlockUnits; i += kLine) prefetch(ahead[tile] + i);
+          ahead[tile] += Source::kBlockUnits;
+        }
         add_block(at, x, t, std::make_integer_sequence<int, Source::kSteps>{});
 #pragma GCC unroll 16
         for (int slice = 0; slice < kSlices; slice++)
 #pragma GCC unroll 16
           for (int row = 0; row < Rows; row++) Source::end_block(t[slice][row]);
         x += Source::kBlockInputs * Rows;
-        for (int slice = 0; slice < kSlices; slice++) at[slice] += Source::kBlockUnits;
+        for (int tile = 0; tile < kRunTiles; tile++) at[tile] += Source::kBlockUnits;
       }
+      for (int tile = 0; lane == 0 && tile < kRunTiles; tile++)
+        Source::Group::fetch(*next.weights, next.tile + tile, g);
 #pragma GCC unroll 16
       for (int slice = 0; slice < kSlices; slice++) {
-        const int tile = first_tile + lane_of(slice) / kLanes;
-        const typename Source::Group group(weights, tile, lane_of(slice) % kLanes, g, tiles_ahead);
+        const typename Source::Group group(weights, first_tile + tile_of(slice), lane + lane_of(slice), g);
 #pragma GCC unroll 16
         for (int row = 0; row < Rows; row++) group.add(t[slice][row], block, g * Rows + row, total[slice][row]);
       }
@@ -110,28 +120,31 @@ class Kernel {
         store(out + row * kOutputs + slice * kRegisterLanes, total[slice][row]);
   }
 
+  static constexpr int tile_of(int slice) { return slice / kRegistersPerVector; }
+  static constexpr int lane_of(int slice) { return slice % kRegistersPerVector * kRegisterLanes; }
+
   template <int... I>
-  static inline __attribute__((always_inline)) void add_block(const Unit* const (&at)[kSlices], const Input* x, Sums& t,
+  static inline __attribute__((always_inline)) void add_block(const Unit* const (&at)[kRunTiles], const Input* x, Sums& t,
                                                               std::integer_sequence<int, I...>) {
     (add<I>(at, x, t), ...);
   }
 
   template <int I>
-  static inline __attribute__((always_inline)) void add(const Unit* const (&at)[kSlices], const Input* x, Sums& t) {
+  static inline __attribute__((always_inline)) void add(const Unit* const (&at)[kRunTiles], const Input* x, Sums& t) {
     if constexpr (Rows < kSlices) {  // the fewer of both wait in registers for the others
       typename Source::Value values[Rows];
 #pragma GCC unroll 16
       for (int row = 0; row < Rows; row++) values[row] = Source::template input<I>(x + row * Source::kBlockInputs);
 #pragma GCC unroll 16
       for (int slice = 0; slice < kSlices; slice++) {
-        const auto w = Source::template weight<I>(at[slice]);
+        const auto w = Source::template weight<I>(at[tile_of(slice)] + lane_of(slice));
 #pragma GCC unroll 16
         for (int row = 0; row < Rows; row++) Source::add(w, values[row], t[slice][row]);
       }
     } else {
       typename Source::Weight w[kSlices];
 #pragma GCC unroll 16
-      for (int slice = 0; slice < kSlices; slice++) w[slice] = Source::template weight<I>(at[slice]);
+      for (int slice = 0; slice < kSlices; slice++) w[slice] = Source::template weight<I>(at[tile_of(slice)] + lane_of(slice));
 #pragma GCC unroll 16
       for (int row = 0; row < Rows; row++) {
         const auto value = Source::template input<I>(x + row * Source::kBlockInputs);
@@ -143,7 +156,7 @@ class Kernel {
 };
 
 template <typename Weights>
-using RunKernel = void (*)(const Weights&, const RowBlock& block, int first_tile, int tiles_ahead, float* out);
+using RunKernel = void (*)(const Weights&, const RowBlock& block, int first_tile, const NextTile<Weights>& next, float* out);
 
 // A source's kernel for these rows of a block; for as many tiles as it takes at once, or for a single one.
 template <typename Source>
@@ -165,10 +178,11 @@ RunKernel<typename Source::Weights> kernel_of(int rows, bool single_tile) {
   }
 }
 
-// Products of all rows with a range of tiles. Calls `emit(row, first output, values, count)` for every run of results.
+// Products of all rows with a range of tiles, after which come those at `next`. Calls `emit(row, first output, values,
+// count)` for every run of results.
 template <typename Weights, typename Emit>
-void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::Range& tiles, int tiles_ahead,
-                    Emit emit) {
+void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::Range& tiles,
+                    const NextTile<Weights>& next, Emit emit) {
   rows.for_each_block([&](int first_row, int size, const RowBlock& block) {
     const int num_rows = std::min(size, rows.num_rows - first_row), step = tiles_at_once(size * rows.form.num_sums());
     const RunKernel<Weights> run = find_kernel(weights, rows.form, size, false);
@@ -176,7 +190,8 @@ void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::
     float out[kMaxBlockRows * 3 * kLanes];
     for (int64_t tile = tiles.begin, count; tile < tiles.end; tile += count) {
       count = tile + step <= tiles.end ? step : 1;
-      (count == step ? run : single)(weights, block, tile, tiles_ahead, out);
+      const bool is_last = tile + count >= tiles.end;
+      (count == step ? run : single)(weights, block, tile, is_last ? next : NextTile<Weights>{&weights, tile + count}, out);
       const int first = tile * kLanes, width = std::min<int>(count * kLanes, weights.num_outputs - first);
       for (int row = 0; row < num_rows; row++) emit(first_row + row, first, out + row * count * kLanes, width);
     }
@@ -191,12 +206,19 @@ inline int tiles_to_take(int num_tiles, int at_once, int team_size) {
   return (steps + kTimes * team_size - 1) / (kTimes * team_size) * at_once;
 }
 
-// This member's share of a product. Calls `emit` as above.
+// This member's share of a product, after which it will come to its share of the `following` one, if that is known. Calls
+// `emit` as above.
 template <typename Weights, typename Emit>
-void multiply(const Weights& weights, const PackedRows& rows, const Team& team, Emit emit) {
+void multiply(const Weights& weights, const PackedRows& rows, const Team& team, const Weights* following, Emit emit) {
   const int at_once = tiles_at_once(block_rows(rows.num_rows) * rows.form.num_sums());
+  const int64_t end = team.part(weights.num_tiles(), at_once).end;
+  const NextTile<Weights> after{following ? following : &weights,
+                                following ? team.part(following->num_tiles(), at_once).begin : end};
   team.share(weights.num_tiles(), at_once, tiles_to_take(weights.num_tiles(), at_once, team.size),
-             [&](Team::Range tiles) { multiply_tiles(weights, rows, tiles, at_once, emit); });
+             [&](Team::Range tiles) {
+               const bool goes_on = tiles.end < end;
+               multiply_tiles(weights, rows, tiles, goes_on ? NextTile<Weights>{&weights, tiles.end} : after, emit);
+             });
 }
 
 // Below this many multiplications a second thread costs more than it saves.
@@ -215,7 +237,7 @@ void multiply_rows(const Weights& weights, int group, RowForm form, const float*
       std::fill(values + count, values + group, 0.0f);
     });
     team.barrier();
-    multiply(weights, rows, team, [&](int row, int first, const float* values, int count) {
+    multiply<Weights>(weights, rows, team, nullptr, [&](int row, int first, const float* values, int count) {
       std::copy_n(values, count, y + int64_t(row) * weights.num_outputs + first);
     });
   });
