@@ -14,6 +14,8 @@ import numpy.typing as npt
 Noise = npt.NDArray[np.float64]  # [n]
 
 _WORD = (1 << 64) - 1
+_MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)  # of Philox4x64, and what its keys are moved on by
+_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 
 class Purpose(IntEnum):
@@ -38,21 +40,31 @@ class RandomKey:
         A position may be drafted and judged again in a later round, after one that depended on its numbers; so what
         concerns drafts also counts by the position that the round starts at. All else is decided once per position.
         """
-        return (int(self._bits(position, purpose, round_start).random_raw()) >> 11) * 2.0**-53
+        counter = (1, position, purpose, round_start)  # numpy counts on before it draws
+        return (_philox(counter, (self.seed & _WORD, self.choice)) >> 11) * 2.0**-53
 
     def noise(self, position: int, num_tokens: int) -> Noise:
         """Independent numbers in [0, 1), one for each of the tokens from 0 on, at `position` of the output.
 
         A token's number is its own: how many are asked for changes nothing.
         """
-        numbers: Noise = np.random.Generator(self._bits(position, Purpose.COUPLE, 0)).random(num_tokens)
+        bits = np.random.Philox(
+            key=np.array([self.seed & _WORD, self.choice], dtype=np.uint64),
+            counter=np.array([0, position, Purpose.COUPLE, 0], dtype=np.uint64),
+        )
+        numbers: Noise = np.random.Generator(bits).random(num_tokens)
         return numbers
 
-    def _bits(self, position: int, purpose: Purpose, round_start: int) -> np.random.Philox:
-        return np.random.Philox(
-            key=np.array([self.seed & _WORD, self.choice], dtype=np.uint64),
-            counter=np.array([0, position, purpose, round_start], dtype=np.uint64),
-        )
+
+def _philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> int:
+    """The first of the four words that Philox4x64-10 makes of a counter: much sooner than numpy sets up a generator."""
+    a, b, c, d = counter
+    first_key, second_key = key
+    for _ in range(10):
+        left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        a, b, c, d = (right >> 64) ^ b ^ first_key, right & _WORD, (left >> 64) ^ d ^ second_key, left & _WORD
+        first_key, second_key = (first_key + _STEPS[0]) & _WORD, (second_key + _STEPS[1]) & _WORD
+    return a
 
 
 def fresh_seed() -> int:

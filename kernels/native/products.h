@@ -35,19 +35,17 @@ namespace mtplx {
 
 constexpr int tiles_of(int num_outputs) { return (num_outputs + kLanes - 1) / kLanes; }
 
-// Registers for sums; the others are for weights and inputs.
-constexpr int kSumRegisters = kRegisters == 16 ? 12 : kRegisters / 2;
-
-// How many tiles a kernel takes at once: as many as there are registers for the sums of, so many a slice, but no more than
-// it takes to keep the multipliers busy.
+// How many tiles a kernel takes at once: as many as fill half the registers with their sums, of so many registers for a
+// slice, but no more than it takes to keep the multipliers busy.
+constexpr int kMostTiles = kRegisters == 16 ? 2 : 3;
 constexpr int tiles_at_once(int num_sums) {
-  return std::clamp(kSumRegisters / num_sums / kRegistersPerVector, 1, 3);
+  return std::clamp(kRegisters / 2 / num_sums / kRegistersPerVector, 1, kMostTiles);
 }
 
-// How many slices of these tiles: all of them, or a part where there are not registers for one tile.
+// How many slices of these tiles: all of them, or a part where the sums of one tile would leave no registers for others.
 constexpr int slices_at_once(int num_tiles, int num_sums) {
   int slices = num_tiles * kRegistersPerVector;
-  while (slices > 1 && slices * num_sums > kSumRegisters) slices /= 2;
+  while (slices > 1 && slices * num_sums > 3 * kRegisters / 4) slices /= 2;
   return slices;
 }
 
@@ -187,7 +185,7 @@ void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::
     const int num_rows = std::min(size, rows.num_rows - first_row), step = tiles_at_once(size * rows.form.num_sums());
     const RunKernel<Weights> run = find_kernel(weights, rows.form, size, false);
     const RunKernel<Weights> single = find_kernel(weights, rows.form, size, true);
-    float out[kMaxBlockRows * 3 * kLanes];
+    float out[kMaxBlockRows * kMostTiles * kLanes];
     for (int64_t tile = tiles.begin, count; tile < tiles.end; tile += count) {
       count = tile + step <= tiles.end ? step : 1;
       const bool is_last = tile + count >= tiles.end;

@@ -41,6 +41,15 @@ def test_the_numbers_are_pinned() -> None:
     )
 
 
+@pytest.mark.parametrize("seed", [0, 1, -1, 2**63 - 1])
+def test_the_numbers_are_those_of_numpys_philox(seed: int) -> None:
+    for position, start in itertools.product((0, 1, 2**40), (0, 5)):
+        counter = np.array([0, position, Purpose.ACCEPT, start], dtype=np.uint64)
+        philox = np.random.Philox(key=np.array([seed % 2**64, 3], dtype=np.uint64), counter=counter)
+        expected = np.random.Generator(philox).random()
+        assert RandomKey(seed, 3).uniform(position, Purpose.ACCEPT, start) == expected
+
+
 def test_the_noise_of_a_token_is_its_own_however_many_are_asked_for() -> None:
     key = RandomKey(seed=7)
     np.testing.assert_array_equal(key.noise(5, 1000)[:37], key.noise(5, 37))
