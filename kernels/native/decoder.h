@@ -228,23 +228,23 @@ class DecoderPass {
   // `following` is the product after this one, or null.
   void project(const Projection& projection, const PackedRows& rows, float* out, int64_t stride, const Team& team,
                const Projection* following) {
-    multiply(projection.weights, rows, team, weights_of(following),
-             [&](int row, int first, const float* values, int count) {
+    const auto put = [&](int row, int first, const float* values, int count) {
       float* to = out + row * stride + first;
       if (projection.bias)
         for (int i = 0; i < count; i++) to[i] = values[i] + projection.bias[first + i];
       else
         std::copy_n(values, count, to);
-    });
+    };
+    multiply(projection.weights, rows, team, weights_of(following), put);
   }
 
   void add_to_hidden(const Projection& projection, const PackedRows& rows, const Team& team,
                      const Projection* following) {
-    multiply(projection.weights, rows, team, weights_of(following),
-             [&](int row, int first, const float* values, int count) {
+    const auto add = [&](int row, int first, const float* values, int count) {
       float* to = hidden_row(row) + first;
       for (int i = 0; i < count; i++) to[i] += values[i];
-    });
+    };
+    multiply(projection.weights, rows, team, weights_of(following), add);
   }
 
   void attend(const DecoderLayer& layer, const Segments<Element>& segments, const Team& team) {

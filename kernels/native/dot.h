@@ -21,7 +21,7 @@ inline void add_now(const iregister& x, iregister& t) {
 inline iregister multiply_pairs(const iregister& a, const iregister& b) {
   return reinterpret_cast<iregister>(_mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && !defined(__AVX512F__)
 inline iregister multiply_pairs(const iregister& a, const iregister& b) {
   return reinterpret_cast<iregister>(_mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 }

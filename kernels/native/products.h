@@ -64,7 +64,8 @@ class Kernel {
   using Unit = typename Source::Unit;
 
   // `next` are as many tiles that will be wanted next.
-  static void run(const Weights& weights, const RowBlock& block, int first_tile, const NextTile<Weights>& next, float* out) {
+  static void run(const Weights& weights, const RowBlock& block, int first_tile, const NextTile<Weights>& next,
+                  float* out) {
 #pragma GCC unroll 16
     for (int lane = 0; lane < kOutputs; lane += kSlices * kRegisterLanes)
       run_slices(weights, block, first_tile, lane, next, out + lane);
@@ -154,7 +155,7 @@ class Kernel {
 };
 
 template <typename Weights>
-using RunKernel = void (*)(const Weights&, const RowBlock& block, int first_tile, const NextTile<Weights>& next, float* out);
+using RunKernel = void (*)(const Weights&, const RowBlock&, int first_tile, const NextTile<Weights>&, float* out);
 
 // A source's kernel for these rows of a block; for as many tiles as it takes at once, or for a single one.
 template <typename Source>
@@ -188,8 +189,8 @@ void multiply_tiles(const Weights& weights, const PackedRows& rows, const Team::
     float out[kMaxBlockRows * kMostTiles * kLanes];
     for (int64_t tile = tiles.begin, count; tile < tiles.end; tile += count) {
       count = tile + step <= tiles.end ? step : 1;
-      const bool is_last = tile + count >= tiles.end;
-      (count == step ? run : single)(weights, block, tile, is_last ? next : NextTile<Weights>{&weights, tile + count}, out);
+      const NextTile<Weights> following = tile + count < tiles.end ? NextTile<Weights>{&weights, tile + count} : next;
+      (count == step ? run : single)(weights, block, tile, following, out);
       const int first = tile * kLanes, width = std::min<int>(count * kLanes, weights.num_outputs - first);
       for (int row = 0; row < num_rows; row++) emit(first_row + row, first, out + row * count * kLanes, width);
     }

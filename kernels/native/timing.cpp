@@ -87,10 +87,10 @@ double product_time(std::vector<ProjectionArrays> projections, int num_rows) {
   const Floats out = make_floats(int64_t(num_rows) * most_outputs);
   return best_time([&](const Team& team) {
     for (size_t i = 0; i < weights.size(); i++) {
-      multiply(weights[i], rows[i], team, &weights[(i + 1) % weights.size()],
-               [&](int row, int first, const float* values, int count) {
+      const auto put = [&](int row, int first, const float* values, int count) {
         std::copy_n(values, count, out.get() + int64_t(row) * most_outputs + first);
-      });
+      };
+      multiply(weights[i], rows[i], team, &weights[(i + 1) % weights.size()], put);
       team.barrier();
     }
   });
