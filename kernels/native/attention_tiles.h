@@ -171,12 +171,6 @@ struct Visible {
   bool any() const { return begin < end; }
 };
 
-inline float greatest_lane(vregister v) {
-  float greatest = v[0];
-  for (int lane = 1; lane < kRegisterLanes; lane++) greatest = v[lane] > greatest ? v[lane] : greatest;
-  return greatest;
-}
-
 inline vregister soften(vregister scores, float softcap) { return softcap * hyperbolic_tangent(scores * (1 / softcap)); }
 
 // Makes final one row's scores of a chunk: soft-capped, and -∞ beside what the row sees. Returns the greatest.
@@ -185,16 +179,16 @@ inline float finish_scores(float* scores, const Visible& keys, float softcap) {
   const int first = keys.begin / kLanes * kLanes, last = (keys.end + kLanes - 1) / kLanes * kLanes;
   std::fill(scores + first, scores + keys.begin, kNone);
   std::fill(scores + keys.end, scores + last, kNone);
-  vregister greatest = fill_register(kNone);
+  vregister most = fill_register(kNone);
   for (int key = first; key < last; key += kRegisterLanes) {
     vregister v = load<vregister>(scores + key);
     if (softcap != 0) {
       v = v == kNone ? v : soften(v, softcap);
       store(scores + key, v);
     }
-    greatest = v > greatest ? v : greatest;
+    most = v > most ? v : most;
   }
-  return greatest_lane(greatest);
+  return greatest(most);
 }
 
 // Scores to exp(score - greatest), 0 beside what the row sees. Returns their sum.

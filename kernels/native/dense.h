@@ -33,13 +33,12 @@ inline void read(const bfloat16* from, vregister& to) {
 #ifdef __AVX512F__
   // GCC 12 widens a vector half by half; without a mask, it warns as in half.h.
   const auto widened = _mm512_maskz_cvtepu16_epi32(0xffff, load<__m256i>(from));
-  to = reinterpret_cast<vregister>(reinterpret_cast<vuint>(widened) << 16);
+  to = reinterpret_cast<vregister>(reinterpret_cast<uregister>(widened) << 16);
 #elif defined(__AVX2__)
   to = reinterpret_cast<vregister>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load<__m128i>(from)), 16));
 #else
   typedef uint16_t vhalves __attribute__((vector_size(2 * kRegisterLanes)));
-  typedef uint32_t vbits __attribute__((vector_size(4 * kRegisterLanes)));
-  to = reinterpret_cast<vregister>(__builtin_convertvector(load<vhalves>(from), vbits) << 16);
+  to = reinterpret_cast<vregister>(__builtin_convertvector(load<vhalves>(from), uregister) << 16);
 #endif
 }
 
@@ -53,9 +52,8 @@ struct DenseSource {
   using Sum = vregister;
   static constexpr int kBlockUnits = kBlock * kLanes, kBlockInputs = kBlock, kSteps = kBlock, kSums = 1;
 
-  static int64_t tile_units(const Weights& weights) { return int64_t(weights.num_inputs) * kLanes; }
   static const Unit* tile(const Weights& weights, int i) {
-    return static_cast<const Unit*>(weights.values) + i * tile_units(weights);
+    return static_cast<const Unit*>(weights.values) + int64_t(i) * weights.num_inputs * kLanes;
   }
   static int blocks(const Weights&) { return 1; }
 

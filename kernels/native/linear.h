@@ -96,7 +96,6 @@ struct QuantizedWords {
   using Unit = uint32_t;
   static constexpr int kBlockUnits = Bits * kLanes;
 
-  static int64_t tile_units(const Weights& weights) { return weights.tile_words(); }
   static const Unit* tile(const Weights& weights, int i) { return weights.words + i * weights.tile_words(); }
   static int blocks(const Weights& weights) { return weights.group / kBlock; }
 };

@@ -9,8 +9,7 @@
 // A source knows how weights lie. It has
 //   Weights              num_groups(), num_outputs, num_tiles()
 //   Unit, kBlockUnits    what weights consist of, and how many of these a block of a tile takes
-//   tile(weights, i), tile_units(weights), blocks(weights)   where a tile begins, its size, the blocks of a group; the
-//                        unit of lane n is n units on
+//   tile(weights, i), blocks(weights)   where a tile begins, the blocks of a group; the unit of lane n is n units on
 //   Input, kBlockInputs  what a row consists of, and how many of these a block of inputs takes
 //   Weight, Value        what a step takes of a slice, and of a row
 //   Sum, kSums           what sums up a slice, and how many registers it takes

@@ -16,7 +16,6 @@ constexpr int kLanes = 16;
 
 typedef float vfloat __attribute__((vector_size(4 * kLanes)));
 typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
-typedef uint32_t vuint __attribute__((vector_size(4 * kLanes)));
 typedef int8_t vbyte __attribute__((vector_size(kLanes)));
 
 #if defined(__AVX512F__) || defined(__ARM_NEON)
@@ -55,12 +54,7 @@ inline void store(Scalar* to, const Vector& v) {
 // inlined at once has no effect that GCC knows of, and may be left out.
 inline __attribute__((always_inline)) void prefetch(const void* address) { __builtin_prefetch(address, 0, 1); }
 
-// `vfloat{} + x` would be a real addition, since 0 + -0 is 0.
-inline vfloat broadcast(float x) { return vfloat{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
-
-inline vint broadcast(int32_t x) { return vint{} + x; }
-
-// A register with the same in all lanes.
+// A register with the same in all lanes. `vregister{} + x` would be a real addition, since 0 + -0 is 0.
 template <int... Lane>
 inline vregister fill_register(float x, std::integer_sequence<int, Lane...>) {
   return vregister{(static_cast<void>(Lane), x)...};
