@@ -19,6 +19,7 @@ from mtplx.engine.scheduler import Scheduler, SchedulerLimits
 from mtplx.engine.sequence import Sequence
 from mtplx.engine.speculative import Speculator
 from mtplx.engine.text.tokenizer import Tokenizer
+from mtplx.engine.training.begun import Begun, begin, begun_as
 from mtplx.engine.training.jobs import Answer, Job, Jobs, Message
 from mtplx.engine.training.repeats import before_circles
 from mtplx.engine.training.states import HiddenStates, StateFile, computed_states, kept_states
@@ -66,6 +67,7 @@ class CorpusWriter:
         self._on_text = on_text
         self._speculator = _KeepingSpeculator(target, loaded.tokenizer)
         self._seen = {text.tokens[: text.num_given] for text in texts.texts if text.num_given > 1}
+        self._openings: dict[tuple[int, ...], Begun | None] = {}
         self._jobs: dict[int, Job] = {}
         self._written: dict[int, tuple[Text, HiddenStates | None]] = {}
 
@@ -102,14 +104,23 @@ class CorpusWriter:
         match job:
             case Message(tokens, most_tokens):
                 self._jobs[index] = job
+                if tokens not in self._openings:
+                    self._openings[tokens] = begin(self._target, tokens)
                 sampling = SamplingParams(top_p=_MESSAGE_TOP_P, seed=self._plan.seed)
-                scheduler.add(Request(f"message {index}", tokens, most_tokens, sampling, choice=2 * index))
+                request = Request(f"message {index}", tokens, most_tokens, sampling, choice=2 * index)
+                self._add(scheduler, request, self._openings[tokens])
             case Answer(prompt):
                 self._ask(scheduler, index, prompt)
             case Text():
                 self._written[index] = job, None
 
-    def _ask(self, scheduler: Scheduler, index: int, prompt: tuple[int, ...] | None) -> None:
+    def _add(self, scheduler: Scheduler, request: Request, begun: Begun | None) -> None:
+        self._speculator.begun[request.id] = begun
+        scheduler.add(request)
+
+    def _ask(
+        self, scheduler: Scheduler, index: int, prompt: tuple[int, ...] | None, begun: Begun | None = None
+    ) -> None:
         num_tokens = 0 if prompt is None else min(self._plan.answer_tokens, self._context_length - len(prompt))
         if prompt is None or num_tokens < _LEAST_WRITTEN:
             self._jobs.pop(index, None)
@@ -118,7 +129,7 @@ class CorpusWriter:
         self._jobs[index] = Answer(prompt)
         temperature = _ANSWER_TEMPERATURES[index % len(_ANSWER_TEMPERATURES)]
         sampling = SamplingParams(temperature=temperature, seed=self._plan.seed)
-        scheduler.add(Request(f"answer {index}", prompt, num_tokens, sampling, choice=2 * index + 1))
+        self._add(scheduler, Request(f"answer {index}", prompt, num_tokens, sampling, choice=2 * index + 1), begun)
 
     def _advance(self, scheduler: Scheduler, request_id: str) -> None:
         """What follows on a request that has ended."""
@@ -128,7 +139,8 @@ class CorpusWriter:
             case Message(prompt=prompt):
                 written = sequence.tokens[len(sequence.request.prompt) :]
                 goes_in_circles = before_circles(written) < len(written)
-                self._ask(scheduler, index, None if goes_in_circles else prompt(written))
+                begun = begun_as(sequence.tokens, sequence.cache)
+                self._ask(scheduler, index, None if goes_in_circles else prompt(written), begun)
             case _:
                 self._written[index] = _answered(sequence)
 
@@ -154,16 +166,21 @@ class CorpusWriter:
 
 
 class _KeepingSpeculator(Speculator):
-    """Remembers the sequences it began, and has them keep the hidden states of what they answer."""
+    """Remembers the sequences it began, and has them keep the hidden states of all rows. `begun` has, by request, what
+    is lent to it."""
 
     def __init__(self, target: Target, tokenizer: Tokenizer) -> None:
         super().__init__(target, {}, tokenizer)
         self.sequences: dict[str, Sequence] = {}
+        self.begun: dict[str, Begun | None] = {}
 
     def begin(self, request: Request) -> Sequence:
         sequence = super().begin(request)
-        if request.id.startswith("answer"):
-            sequence.cache.hidden = HiddenRows(len(request.prompt) + request.max_tokens)
+        most_rows = len(request.prompt) + request.max_tokens
+        if begun := self.begun.pop(request.id):
+            begun.lend(request.prompt, sequence.cache, most_rows)
+        else:
+            sequence.cache.hidden = HiddenRows(most_rows)
         self.sequences[request.id] = sequence
         return sequence
 

@@ -74,7 +74,7 @@ def train_head(loaded: LoadedModel, recipe: Recipe, provenance: Mapping[str, Any
     Raises InvalidRequestError for a recipe that does not fit the model or what `recipe.work` holds, EngineError where
     texts or training come to nothing.
     """
-    target = make_target(loaded.model)
+    target = make_target(loaded.model, half_rows=True)  # as it is served
     if target.way != "rows":
         raise InvalidRequestError(f"{loaded.id} runs one sequence at a time; a head is trained for models run by rows")
     try:

@@ -25,7 +25,7 @@ def train(options: TrainingOptions, *, model: str | None, threads: int | None, n
         recipe.work.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise EngineError(f"{recipe.work} cannot be made: {error.strerror or error}; name another folder") from None
-    kernels = prepare_kernels(use_native=native_kernels, threads=threads, inputs="float32")
+    kernels = prepare_kernels(use_native=native_kernels, threads=threads)
     loaded = load_model(model)
     speed_up(loaded.model, kernels)
     provenance = {

@@ -3,19 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+from mtplx.engine.cache import SequenceCache
 from mtplx.engine.errors import EngineError, InvalidRequestError
 from mtplx.engine.models.running import make_target
+from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.training.corpus import LEFT_OUT, CorpusPlan, CorpusWriter
 from mtplx.engine.training.data import Conversation, PlainText
 from mtplx.engine.training.jobs import Answer, Jobs, Message, data_jobs, own_jobs
 from mtplx.engine.training.openings import BEGINNINGS, ChatOpening, TextOpening, openings_for
 from mtplx.engine.training.states import StateFile, computed_states
 from mtplx.engine.training.texts import Text, TextFile
+from mtplx.engine.types import Logits
 from tests.engine.training.predictable import predictable_model
 from tests.fakes import EOS, ByteTokenizer
 
@@ -40,10 +43,29 @@ class NoTemplate(ByteTokenizer):
         raise InvalidRequestError("the model has no chat template; send a prompt to be completed instead")
 
 
-def written(folder: Path, num_tokens: int, jobs: Jobs, seed: int = 0) -> tuple[TextFile, StateFile]:
+class Counting:
+    """A target, and how many rows it has forwarded."""
+
+    way: Literal["rows", "sequential"] = "rows"
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self.num_rows = 0
+
+    def new_cache(self) -> SequenceCache:
+        return self._target.new_cache()
+
+    def forward(self, batch: Sequence[Rows]) -> list[Logits]:
+        self.num_rows += sum(len(rows.tokens) for rows in batch)
+        return self._target.forward(batch)
+
+
+def written(
+    folder: Path, num_tokens: int, jobs: Jobs, seed: int = 0, target: Target = TARGET
+) -> tuple[TextFile, StateFile]:
     texts = TextFile(folder / "texts.jsonl")
     states = StateFile(folder / "states.f16", texts.texts, 32, 10**9)
-    CorpusWriter(MODEL, TARGET, CorpusPlan(num_tokens, 24, seed), texts, states, lambda text: None).write(jobs)
+    CorpusWriter(MODEL, target, CorpusPlan(num_tokens, 24, seed), texts, states, lambda text: None).write(jobs)
     return texts, states
 
 
@@ -79,6 +101,17 @@ def test_hidden_states_are_kept_as_the_answers_are_written(own: tuple[TextFile, 
         assert len(states.read(number)) == text.num_rows
         if is_kept(text):
             np.testing.assert_allclose(states.read(number), computed_states(TARGET, text), rtol=1e-2, atol=1e-2)
+
+
+def test_what_a_text_begins_with_is_forwarded_once(tmp_path: Path) -> None:
+    opening, ending = (70,) * 40, (80,)
+    jobs = [Message(opening, 8, lambda written: (*opening, *written, *ending))] * 6
+    target = Counting(TARGET)
+    texts, _ = written(tmp_path, 10**6, lambda index: jobs[index] if index < len(jobs) else None, target=target)
+    num_own_rows = sum(len(text.tokens) - len(opening) for text in texts.texts)
+    assert sum(map(is_kept, texts.texts)) > 3
+    num_again = 2 * len(jobs)  # the last given token, and the last written one
+    assert target.num_rows <= len(opening) + num_own_rows + num_again
 
 
 def test_more_tokens_are_the_same_ones_first_and_another_seed_gives_others(
