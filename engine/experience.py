@@ -3,7 +3,7 @@
 Kept over all sequences of an engine; what one sequence's own drafts did is in its `Memory`. Makes no choice.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 from mtplx.engine.costs import Costs
@@ -21,22 +21,36 @@ _MOST_EARLY = 8  # tokens to ask a drafter for that ends early
 _REACH_GUESS = 0.7  # the chance that a drafter that may end early goes on, until measured
 _COPY_WEIGHT = 4.0  # trials of a text's own that count for as much as what is usual, where texts differ much
 _HEAD_WEIGHT = 24.0  # the same where they don't: heads guess about as well in one text as in another
+_MOST_ALONE = 32  # rounds of single sequences, the latest, that say what shared ones will cost
 _NEGLIGIBLE = 0.02  # chance of a draft position that is not worth a thought
 
 
 class Experience:
-    """With the drafters that there are, and what is promised of some. `shared` are costs of rounds of several
-    sequences, by all their rows, and `longest` the longest draft that was ever allowed."""
+    """With the drafters that there are, and what is promised of some. `longest` is the longest draft that was ever
+    allowed."""
 
     def __init__(self, drafters: tuple[str, ...], promises: Mapping[str, Promise]) -> None:
-        self.shared = Costs()
         self.longest = 0
+        self._shared = Costs()
+        self._alone: deque[tuple[int, float]] = deque(maxlen=_MOST_ALONE)
         self._drafters = drafters
         self._promises = promises
         self._usual: dict[tuple[str, bool, int], SurvivalRecord] = {}
         self._usual_reach: defaultdict[tuple[str, bool], SurvivalRecord] = defaultdict(usual_record)
         self._costs: dict[tuple[bool, int], Costs] = {}
         self._latest = Costs()
+
+    @property
+    def shared(self) -> Costs:
+        """Costs of rounds of several sequences, by all their rows. Learns of rounds of single ones when it is asked."""
+        while self._alone:
+            self._shared.observe_round(*self._alone.popleft())
+        return self._shared
+
+    def observe_alone(self, sequence: DecodedSequence, num_rows: int, seconds: float) -> None:
+        """A round of that sequence and no other."""
+        self.costs_of(sequence).observe_round(num_rows, seconds)
+        self._alone.append((num_rows, seconds))
 
     def shares(self, sequence: DecodedSequence, memory: Memory, drafter: str) -> list[float]:
         """How likely the drafter's next draft survives up to each position."""

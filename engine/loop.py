@@ -199,7 +199,7 @@ class EngineLoop:
 
     def _step(self, stepper: Stepper) -> None:
         updates: list[Update] = []
-        for command in self._take_commands(idle=self._is_idle(stepper)):
+        for command in self._take_commands(idle=not self._open):
             match command:
                 case _Add(request):
                     updates += self._add(stepper, request)
@@ -207,7 +207,7 @@ class EngineLoop:
                     updates += stepper.abort(request_id)
                 case _Stop(grace_s):
                     self._deadline = time.monotonic() + grace_s
-        if not self._is_idle(stepper):
+        if self._open:
             updates += stepper.step()
         self._publish("ok", stepper)
         self._hand_over(updates)
@@ -232,10 +232,6 @@ class EngineLoop:
         while not self._commands.empty():
             commands.append(self._commands.get())
         return commands
-
-    def _is_idle(self, stepper: Stepper) -> bool:
-        load = stepper.load
-        return load.num_running == 0 and load.num_waiting == 0
 
     def _finished(self) -> bool:
         if self._deadline is None:

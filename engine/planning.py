@@ -282,8 +282,7 @@ class Planner:
     def verified(self, sequence: DecodedSequence, num_rows: int, seconds: float) -> None:
         """A forward for the sequence alone, and judging, took this long."""
         self._is_shared = False
-        self._experience.costs_of(sequence).observe_round(num_rows, seconds)
-        self._experience.shared.observe_round(num_rows, seconds)
+        self._experience.observe_alone(sequence, num_rows, seconds)
 
     def verified_together(self, num_rows: int, seconds: float) -> None:
         """A forward of that many rows of several sequences, and judging, took this long."""

@@ -4,9 +4,10 @@ Pure functions over one row. Knows nothing of drafts: the same functions make th
 drafters'. Order of the steps: repetition penalty, frequency and presence penalty, bias, grammar, no end too early; then
 temperature, min-p, top-k, top-p, each on what the one before left, as vLLM applies them. All arithmetic is in float64;
 between the two halves, scores are kept as float32.
+
+What needs kernels imports them when called: they bring in MLX, and this module is public without.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -93,7 +94,10 @@ class _Lookahead(TokenHistory):
 
 def check_finite(logits: Logits, num_output: int) -> None:
     """Raises NonFiniteLogitsError unless a token can be chosen from `logits` [V], given after `num_output` tokens."""
-    if not (math.isfinite(logits.max()) and math.isfinite(logits.min())):  # quicker than to look at each
+    from mtplx.kernels.sampling import greedy
+
+    _, all_finite = greedy(logits)
+    if not all_finite:
         raise NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
 
 
@@ -140,12 +144,14 @@ def _without(ends: AbstractSet[int], scores: Scores, part: PartOfVocabulary | No
 
 def most_likely(scores: Scores) -> int:
     """The greedy token: the lowest id among the highest scores."""
-    return int(np.argmax(scores))
+    from mtplx.kernels.sampling import greedy
+
+    token, _ = greedy(scores)
+    return token
 
 
 def distribution(scores: Scores, params: SamplingParams) -> Distribution:
     """The distribution [V] that a token is drawn from at a temperature above 0."""
-    # Here, for it loads MLX, and this module is public without.
     from mtplx.kernels.sampling import cut_distribution, whole_distribution
 
     if not params.top_k and params.top_p >= 1.0 and not params.min_p:

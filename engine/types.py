@@ -5,7 +5,7 @@ Everything here is immutable, and what crosses to the server holds only ints, fl
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal, Protocol, Self, TypeAlias
 
@@ -257,18 +257,17 @@ class SpeculationStats:
 
     def after(self, record: RoundRecord) -> "SpeculationStats":
         """These sums and one round more."""
-        if not record.num_drafted:
-            return replace(self, num_rounds=self.num_rounds + 1)
+        histogram = self.accepted_histogram
+        if record.num_drafted:
+            at = record.num_accepted
+            histogram = (*histogram[:at], histogram[at] + 1, *histogram[at + 1 :])
         return SpeculationStats(
             depth=self.depth,
             num_rounds=self.num_rounds + 1,
-            num_drafts=self.num_drafts + 1,
+            num_drafts=self.num_drafts + (record.num_drafted > 0),
             num_drafted=self.num_drafted + record.num_drafted,
             num_accepted=self.num_accepted + record.num_accepted,
-            accepted_histogram=tuple(
-                times + (num_accepted == record.num_accepted)
-                for num_accepted, times in enumerate(self.accepted_histogram)
-            ),
+            accepted_histogram=histogram,
         )
 
     @property

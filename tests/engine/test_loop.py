@@ -259,6 +259,8 @@ def test_what_was_counted_before_a_crash_still_counts_and_what_was_held_is_not()
     scheduler = make_scheduler()
     scheduler.__class__ = Crashing
     loop, _ = start(lambda: scheduler)
+    wait_until(lambda: loop.status.state == "ok")
+    loop.submit(request("a"))
     wait_until(lambda: loop.status.state == "failed")
     assert loop.status.load == Load(max_cache_bytes=70, num_prefix_queries=9)
 
