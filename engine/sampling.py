@@ -124,8 +124,9 @@ def adjust(
         counts = np.fromiter(output_counts.values(), dtype=np.float64)[are_there]
         scores[said] -= params.presence_penalty + params.frequency_penalty * counts
     if params.logit_bias:
-        biased, are_there = places_of(params.logit_bias.keys(), part)
-        scores[biased] += np.fromiter(params.logit_bias.values(), dtype=np.float64)[are_there]
+        tokens, biases = params.biases
+        biased, are_there = places_of(tokens, part)
+        scores[biased] += biases[are_there]
     if history.grammar is not None:
         allowed = history.grammar.allowed()
         if not allowed.any():

@@ -6,6 +6,7 @@ Everything here is immutable, and what crosses to the server holds only ints, fl
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from typing import Literal, Protocol, Self, TypeAlias
 
@@ -76,6 +77,11 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
+
+    @cached_property
+    def biases(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The tokens of `logit_bias`, and the bias of each."""
+        return np.fromiter(self.logit_bias.keys(), np.int64), np.fromiter(self.logit_bias.values(), np.float64)
 
     @property
     def changes_logits(self) -> bool:

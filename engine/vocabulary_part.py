@@ -25,9 +25,11 @@ class PartOfVocabulary:
         return spread
 
 
-def places_of(tokens: Iterable[int], part: PartOfVocabulary | None) -> tuple[Places, npt.NDArray[np.bool_] | slice]:
+def places_of(
+    tokens: Iterable[int] | Places, part: PartOfVocabulary | None
+) -> tuple[Places, npt.NDArray[np.bool_] | slice]:
     """Where those tokens stand that are of the part, and which of them are; in a whole each is at its own number."""
-    wanted = np.fromiter(tokens, dtype=np.int64)
+    wanted = tokens if isinstance(tokens, np.ndarray) else np.fromiter(tokens, dtype=np.int64)
     if part is None:
         return wanted, slice(None)
     places = np.searchsorted(part.ids, wanted)

@@ -28,7 +28,8 @@ Result = TypeVar("Result")
 
 
 _SOME_TEXT = "\N{REPLACEMENT CHARACTER} some text"  # that is nowhere else in a chunk
-_SOME_JSON = json.dumps(_SOME_TEXT, ensure_ascii=False).encode()
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
+_SOME_JSON = _as_json(_SOME_TEXT).encode()
 
 
 class ChoiceWriter(Protocol):
@@ -188,7 +189,7 @@ async def _events(
         for chunk in writers[index].chunks(update):
             if isinstance(chunk, str):
                 before, after = around_text[index]
-                yield event(before + json.dumps(chunk, ensure_ascii=False).encode() + after)
+                yield event(before + _as_json(chunk).encode() + after)
             elif chunk.finish_reason is not None and texts.are_complete and not include_usage:
                 yield event(writer.chunk(chunk, metrics=metrics(texts)).json_bytes())
             else:

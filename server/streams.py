@@ -29,7 +29,7 @@ class RequestStream:
         self._give_up = give_up
         self._max_buffered = max_buffered
         self._updates: deque[Update] = deque()
-        self._has_updates = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
         self._reader_is_busy = False
         self._is_given_up = False
 
@@ -43,22 +43,23 @@ class RequestStream:
             self._give_up()
             return
         self._updates.append(update)
-        self._has_updates.set()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     async def first(self) -> Update:
-        """The next update, which stays the next."""
-        await self._has_updates.wait()
+        """The next update, which stays the next. One at a time may wait for it."""
+        if not self._updates:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
         return self._updates[0]
 
     async def __aiter__(self) -> AsyncIterator[Update]:
         while self._open or self._updates:
             self._reader_is_busy = False
-            update = await self.first()
-            self._reader_is_busy = True
-            self._updates.popleft()
             if not self._updates:
-                self._has_updates.clear()
-            yield update
+                await self.first()
+            self._reader_is_busy = True
+            yield self._updates.popleft()
 
     def __enter__(self) -> Self:
         return self
