@@ -24,7 +24,7 @@ def num_processors(cpu_max: Path = _CPU_MAX) -> int:
 
 
 def set_company(has_company: bool) -> None:
-    """Tell native kernels that another thread of this process is at work for a moment, or no more: meanwhile a small pass
-    leaves it one of two processors."""
+    """Tell native kernels whether another thread of this process is at work for a moment: meanwhile a small pass leaves
+    it one of two processors."""
     if is_available():
         native.set_company(has_company)

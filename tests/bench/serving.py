@@ -42,7 +42,7 @@ LONG_TOKENS = 4000
 CHAT_TOKENS = 2000
 USUAL_CHUNKS = 150  # of a stream, before the long prompt comes
 HTTP_TOKENS = 128
-HTTP_TURNS = 7
+HTTP_TURNS = 21
 NEVER = -100.0  # the bias of tokens that would end a text before its time
 WORDS = "the quick brown fox jumps over lazy dogs while an old river carries its many stories down to a calm sea"
 
