@@ -98,7 +98,11 @@ def check_finite(logits: Logits, num_output: int) -> None:
 
     _, all_finite = greedy(logits)
     if not all_finite:
-        raise NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
+        raise _not_finite(num_output)
+
+
+def _not_finite(num_output: int) -> NonFiniteLogitsError:
+    return NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
 
 
 def adjust(
@@ -141,6 +145,26 @@ def _without(ends: AbstractSet[int], scores: Scores, part: PartOfVocabulary | No
     places, _ = places_of(ends, part)
     rest[places[places < len(scores)]] = -np.inf
     return rest if rest.max() > -np.inf else scores
+
+
+def greedy_choice(logits: Logits, params: SamplingParams, history: TokenHistory, num_output: int) -> int:
+    """The most likely token by logits [V], given after `num_output` tokens, once `adjust` has changed them.
+
+    Raises as `check_finite` and `adjust`.
+    """
+    from mtplx.kernels.sampling import greedy
+
+    token, all_finite = greedy(logits)
+    if not all_finite:
+        raise _not_finite(num_output)
+    if history.grammar is None and history.may_end and not params.has_penalty:
+        if not params.logit_bias:
+            return token
+        # Where no biased token is first or becomes it, there is no need to write all scores anew.
+        tokens, biases = params.biases
+        if token not in params.logit_bias and (logits[tokens] + biases).astype(np.float32).max() < logits[token]:
+            return token
+    return most_likely(adjust(logits, params, history))
 
 
 def most_likely(scores: Scores) -> int:

@@ -17,7 +17,7 @@ from mtplx.engine.hidden import HiddenRows
 from mtplx.engine.models.target import Rows, Target
 from mtplx.engine.planning import Plan, Planner
 from mtplx.engine.randomness import Purpose
-from mtplx.engine.sampling import Scores, adjust, check_finite, distribution, most_likely
+from mtplx.engine.sampling import adjust, check_finite, distribution, greedy_choice
 from mtplx.engine.scoring import score_tokens
 from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
@@ -332,18 +332,20 @@ def judge(sequence: DecodedSequence, draft: Draft, logits: Logits) -> Verdict:
     history = sequence.history.ahead()
     start = sequence.num_output
 
-    def scores(position: int) -> Scores:
-        # Walks ask for positions in order, and for none after a token that cannot be: processors advance with them.
+    # Walks ask for positions in order, and for none after a token that cannot be: processors advance with them.
+    def advance(position: int) -> Logits:
         if position > 0:
             history.push(draft.tokens[position - 1])
-        check_finite(logits[position], start + position)
-        return adjust(logits[position], params, history)
+        row: Logits = logits[position]
+        return row
 
     def target_distribution(position: int) -> Distribution:
-        return distribution(scores(position), params)
+        row = advance(position)
+        check_finite(row, start + position)
+        return distribution(adjust(row, params, history), params)
 
     if params.greedy:
-        return walk_greedy(lambda position: most_likely(scores(position)), draft)
+        return walk_greedy(lambda position: greedy_choice(advance(position), params, history, start + position), draft)
     if sequence.request.acceptance == "coupled":
         return walk_coupled(target_distribution, draft, lambda position, size: key.noise(start + position, size))
     walk = walk_block if sequence.request.acceptance == "block" else walk_rejection

@@ -84,10 +84,13 @@ class SamplingParams:
         return np.fromiter(self.logit_bias.keys(), np.int64), np.fromiter(self.logit_bias.values(), np.float64)
 
     @property
+    def has_penalty(self) -> bool:
+        return bool(self.repetition_penalty != 1.0 or self.presence_penalty or self.frequency_penalty)
+
+    @property
     def changes_logits(self) -> bool:
         """Whether there is a penalty or a bias."""
-        penalties = self.presence_penalty or self.frequency_penalty
-        return bool(self.repetition_penalty != 1.0 or penalties or self.logit_bias)
+        return self.has_penalty or bool(self.logit_bias)
 
 
 class Grammar(Protocol):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtplx.engine.errors import EngineError
+from mtplx.engine.errors import EngineError, NonFiniteLogitsError
 from mtplx.engine.sampling import (
     TokenHistory,
     adjust,
@@ -14,6 +14,7 @@ from mtplx.engine.sampling import (
     distribution,
     draw,
     draw_coupled,
+    greedy_choice,
     most_likely,
     sample_from_distribution,
 )
@@ -33,6 +34,30 @@ def distribution_of(params: SamplingParams, scores: np.ndarray = LOGITS) -> np.n
 def softmax(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     weights = np.exp(scores.astype(np.float64) / temperature)
     return weights / weights.sum()
+
+
+@given(
+    st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0, 1.0 + 2**-23]), min_size=6, max_size=6),
+    st.dictionaries(st.integers(0, 5), st.sampled_from([-100.0, -1.0, 2**-30, 0.5, 100.0])),
+    st.sampled_from([0.0, 0.5]),
+    st.integers(0, 2),
+)
+def test_the_greedy_choice_is_the_most_likely_token_after_all_changes(
+    values: list[float], logit_bias: dict[int, float], presence_penalty: float, min_tokens: int
+) -> None:
+    row = np.array(values, dtype=np.float32)
+    params = SamplingParams(temperature=0.0, logit_bias=logit_bias, presence_penalty=presence_penalty)
+    history = TokenHistory((1, 2), ends=frozenset({3}), min_tokens=min_tokens)
+    history.push(4)
+    before = row.copy()
+    assert greedy_choice(row, params, history, 1) == most_likely(adjust(row, params, history))
+    np.testing.assert_array_equal(row, before)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_there_is_no_greedy_choice_of_what_is_not_finite(value: float) -> None:
+    with pytest.raises(NonFiniteLogitsError, match="after 7 tokens"):
+        greedy_choice(np.array([1.0, value], dtype=np.float32), SamplingParams(temperature=0.0), TokenHistory(), 7)
 
 
 @given(logits, temperatures)
