@@ -20,7 +20,7 @@
 
 namespace mtplx {
 
-constexpr int kMaxBlockRows = 8;
+constexpr int kMaxBlockRows = kRegisters == 16 ? 6 : 8;  // 16 registers: 12 sums, two weights, an input, a product
 constexpr int kBlockRows[] = {1, 2, 3, 4, 5, 6, 8};
 constexpr int kMaxGroup = 128;
 constexpr int kBlock = 32;  // inputs whose weights fill whole lanes, whatever their bits
