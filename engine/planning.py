@@ -80,12 +80,18 @@ class Planner:
         """Whether the choice of this drafter is ours. A head guesses better and for less than a copy of the target."""
         return wanted == AUTO and (drafter != SELF or HEAD not in self._drafters)
 
+    def _memory(self, sequence: DecodedSequence) -> Memory:
+        memory = self._memories.get(sequence)
+        if memory is None:
+            memory = self._memories[sequence] = Memory()
+        return memory
+
     # ---- before the round ---------------------------------------------------------------------------------------
 
     def plan(self, sequence: DecodedSequence, confidences: Mapping[str, int]) -> Plan:
         """The next round, given how confident each of the sequence's `candidates` is of a draft."""
         self._plans_together = False
-        memory = self._memories.setdefault(sequence, Memory())
+        memory = self._memory(sequence)
         longest, request = sequence.max_depth, sequence.request
         if confidences.get(FORCED):
             return Plan(FORCED, longest, {FORCED: longest})
@@ -114,7 +120,7 @@ class Planner:
         self._plans_together = True
         drafters, fixed, shares = [], [], []
         for sequence, known in zip(sequences, confidences, strict=True):
-            memory = self._memories.setdefault(sequence, Memory())
+            memory = self._memory(sequence)
             memory.confidences, memory.token_s, memory.trying, memory.trial_rounds = _unforced(known), 0.0, None, 0
             self._experience.longest = max(self._experience.longest, sequence.max_depth)
             drafter, depth = _given(sequence, known)
@@ -291,7 +297,7 @@ class Planner:
 
     def committed(self, sequence: DecodedSequence, record: RoundRecord, *, num_emitted: int) -> None:
         """The sequence has got that many tokens more by a round."""
-        memory, costs = self._memories.setdefault(sequence, Memory()), self._experience.costs_of(sequence)
+        memory, costs = self._memory(sequence), self._experience.costs_of(sequence)
         memory.num_rounds += 1
         memory.proposals = {key: each for key, each in memory.proposals.items() if each.meet(sequence.tokens)}
         if record.drafter == FORCED or not memory.token_s or self._is_shared:  # what others cost is no trial's fault

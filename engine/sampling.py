@@ -75,21 +75,25 @@ class TokenHistory:
 
 
 class _Lookahead(TokenHistory):
-    """A history and some tokens more. It copies nothing unless a penalty asks for the sums."""
+    """A history and some tokens more, which are counted only if a penalty asks."""
 
-    def __init__(self, base: TokenHistory) -> None:
-        super().__init__((), base.grammar, base.ends, base.num_missing)
+    def __init__(self, base: TokenHistory) -> None:  # without its base's __init__, for there is one in every round
+        self.grammar, self.ends, self.num_missing = base.grammar, base.ends, base.num_missing
         self._base = base
+        self._more: list[int] = []
 
     @property
     def seen(self) -> AbstractSet[int]:
-        return self._base.seen | self._seen
+        return self._base.seen | set(self._more)
 
     @property
     def output_counts(self) -> Mapping[int, int]:
         counts = Counter(self._base.output_counts)
-        counts.update(self._output_counts)
+        counts.update(self._more)
         return counts
+
+    def _count(self, token: int) -> None:
+        self._more.append(token)
 
 
 def check_finite(logits: Logits, num_output: int) -> None:

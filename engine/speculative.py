@@ -242,8 +242,8 @@ class Speculator:
         if len(sequences) == 1:
             [sequence], [known] = sequences, confidences
             plan = known if isinstance(known, Plan) else self.planner.plan(sequence, known)
-            if most_rows is not None and sequence.request.auto_depth:
-                plan = replace(plan, depth=min(plan.depth, most_rows - 1))
+            if most_rows is not None and sequence.request.auto_depth and plan.depth >= most_rows:
+                plan = replace(plan, depth=most_rows - 1)
             return [plan]
         able = [index for index, known in enumerate(confidences) if not isinstance(known, Plan)]
         plans = [known if isinstance(known, Plan) else Plan() for known in confidences]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # generate_draft is public and works on arrays alone: it must
     from mtplx.engine.sequence import Sequence as DecodedSequence
 
 
-MAX_CONFIDENCE = 7
+MAX_CONFIDENCE = 8
 
 
 class Drafter(Protocol):

@@ -17,12 +17,12 @@ from mtplx.engine.sequence import Outcome
 from mtplx.engine.sequence import Sequence as DecodedSequence
 from mtplx.engine.types import Draft
 
-_MIN_MATCH = 2  # a single token recurs by chance
+_LEAST_SURE = 2  # tokens in common; a single one recurs by chance, and a prediction is better than that
 _LONG_MATCH = 8  # tokens in common with the own text, with which no pool is asked
 _MAX_POOLS = 16
 
-# Confidences; those of matches lie between the first two.
-_GUESSED, _LONGEST, _RETURNED_TO, _FOLLOWED = 1, 5, 6, 7
+# Confidences; those of longer matches lie between the second and the third.
+_SINGLE, _GUESSED, _LONGEST, _RETURNED_TO, _FOLLOWED = 1, 2, 6, 7, 8
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,9 @@ class NgramDrafter:
     counts: the text's own, or with `pool_tokens` (0: nothing is kept) one in the pool that the request names, which
     holds so many tokens of finished texts. Pools are apart; of more than 16 the one longest unused is dropped.
 
-    Confidence says what is copied: 1 a prediction of which one token seems replaced, 2 to 5 a match of at least 2, 4,
-    8 and 16 tokens, 6 a prediction that the output has come back to, 7 one that it follows.
+    Confidence says what is copied: 1 what came after the last token before, which counts only where depth is left to
+    the engine; 2 a prediction of which one token seems replaced; 3 to 6 a match of at least 2, 4, 8 and 16 tokens; 7 a
+    prediction that the output has come back to; 8 one that it follows.
     """
 
     name = "ngram"
@@ -84,7 +85,9 @@ class NgramDrafter:
         if place is None:
             place = self._places[sequence] = _Place(SuffixAutomaton(), Alignment(sequence.request.prediction))
         if place.read(sequence):
-            place.copy = best_copy(place.text, place.alignment, self._pool(sequence))
+            # Where the depth is ours to choose, whether a single token's drafts pay is measured before they are used.
+            takes_single = sequence.request.auto_depth
+            place.copy = best_copy(place.text, place.alignment, self._pool(sequence), takes_single=takes_single)
         return place.copy
 
     def _pool(self, sequence: DecodedSequence) -> TextPool | None:
@@ -104,14 +107,17 @@ class NgramDrafter:
         return None if sequence.request.needs_same_drafts else pool
 
 
-def best_copy(text: SuffixAutomaton, alignment: Alignment, pool: TextPool | None) -> _Copy:
-    """The most promising of what `text` itself, the prediction and the pool have to copy."""
+def best_copy(text: SuffixAutomaton, alignment: Alignment, pool: TextPool | None, *, takes_single: bool) -> _Copy:
+    """The most promising of what `text` itself, the prediction and the pool have to copy; what a single token has in
+    common with these counts only if `takes_single`."""
     predicted = bool(alignment.following(1))
-    if predicted and alignment.agreement >= _MIN_MATCH:
+    if predicted and alignment.agreement >= _LEAST_SURE:
         return _Copy(_FOLLOWED if alignment.agreement >= TRUSTED else _RETURNED_TO, alignment.following)
     match = text.match
     if pool is not None and match.length < _LONG_MATCH:
         match = max(match, pool.find(text.tokens), key=lambda match: match.length)
-    if match.length >= _MIN_MATCH and match.following(1):
-        return _Copy(min(match.length.bit_length(), _LONGEST), match.following)
-    return _Copy(_GUESSED, alignment.following) if predicted else _Copy()
+    if match.length >= _LEAST_SURE and match.following(1):
+        return _Copy(min(1 + match.length.bit_length(), _LONGEST), match.following)
+    if predicted:
+        return _Copy(_GUESSED, alignment.following)
+    return _Copy(_SINGLE, match.following) if takes_single and match.length and match.following(1) else _Copy()

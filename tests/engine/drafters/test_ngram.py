@@ -130,15 +130,22 @@ class TestPrediction:
 
 class TestConfidence:
     @pytest.mark.parametrize(
-        ("length", "confidence"), [(0, 0), (1, 0), (2, 2), (3, 2), (4, 3), (7, 3), (8, 4), (15, 4), (16, 5), (99, 5)]
+        ("length", "confidence"), [(0, 0), (1, 0), (2, 3), (3, 3), (4, 4), (7, 4), (8, 5), (15, 5), (16, 6), (99, 6)]
     )
     def test_grows_with_the_logarithm_of_the_match(self, length: int, confidence: int) -> None:
         repeated = range(100, 100 + length)
         assert NgramDrafter().confidence(sequence(*repeated, 1, *repeated)) == confidence
 
+    def test_is_least_where_a_single_token_recurs_and_only_if_the_depth_is_left_to_the_engine(self) -> None:
+        fixed = sequence(1, 2, 3, 1)
+        assert proposal(NgramDrafter(), fixed) == ()
+        free = DecodedSequence(replace(fixed.request, auto_depth=True), fixed.cache, fixed.text)
+        assert proposal(NgramDrafter(), free) == (2, 3, 1)
+        assert NgramDrafter().confidence(free) == 1
+
     @pytest.mark.parametrize(
         ("output", "confidence"),
-        [([], 7), ([0], 7), ([0, 90], 1), ([0, 90, 2], 1), ([0, 90, 2, 3], 6), ([0, 90, *range(2, 10)], 7)],
+        [([], 8), ([0], 8), ([0, 90], 2), ([0, 90, 2], 2), ([0, 90, 2, 3], 7), ([0, 90, *range(2, 10)], 8)],
     )
     def test_tells_how_well_a_prediction_is_followed(self, output: list[int], confidence: int) -> None:
         predicted = sequence(99, prediction=tuple(range(20)))
