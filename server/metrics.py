@@ -56,8 +56,8 @@ class Metrics:
     Tokens and drafts count when they come, a prompt once it has been processed, which its first token tells, and what
     describes a whole request when it ends. `load` and `speculation` are asked whenever the metrics are rendered.
 
-    Updates are counted some at a time: that takes a third of what it takes one by one, between passes of a model
-    through all caches, and at the latest when somebody looks.
+    Updates are counted some at a time, and at the latest when somebody looks: one by one, between passes of a model
+    that empty all caches, would take longer.
     """
 
     CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
