@@ -119,6 +119,7 @@ class EngineLoop:
         self._lock = threading.Lock()  # guards _open and _accepting
         self._open: dict[str, _Progress] = {}
         self._accepting = True
+        self._stepping: set[str] = set()  # the requests that the stepper has
         self._deadline: float | None = None
         self._mean_request_s = 1.0
         self._thread = threading.Thread(target=self._run, name="mtplx-engine", daemon=True)
@@ -199,7 +200,7 @@ class EngineLoop:
 
     def _step(self, stepper: Stepper) -> None:
         updates: list[Update] = []
-        for command in self._take_commands(idle=not self._open):
+        for command in self._take_commands(idle=not self._stepping):
             match command:
                 case _Add(request):
                     updates += self._add(stepper, request)
@@ -207,7 +208,7 @@ class EngineLoop:
                     updates += stepper.abort(request_id)
                 case _Stop(grace_s):
                     self._deadline = time.monotonic() + grace_s
-        if self._open:
+        if self._stepping.difference(update.request_id for update in updates if update.completion is not None):
             updates += stepper.step()
         self._publish("ok", stepper)
         self._hand_over(updates)
@@ -222,6 +223,7 @@ class EngineLoop:
             logger.error("request %s failed", request.id, exc_info=error)
             told = EngineError(f"an internal error ended request {request.id}; the server's log has the details")
             return [self._open[request.id].failed(told)]
+        self._stepping.add(request.id)
         return []
 
     def _take_commands(self, *, idle: bool) -> list[_Add | _Abort | _Stop]:
@@ -250,6 +252,7 @@ class EngineLoop:
                 progress.count(update)
                 if update.completion is not None:
                     del self._open[update.request_id]
+                    self._stepping.discard(update.request_id)
                     elapsed_s = time.monotonic() - progress.submitted_at_s
                     self._mean_request_s += 0.2 * (elapsed_s - self._mean_request_s)
         self._deliver(updates)

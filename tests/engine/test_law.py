@@ -5,6 +5,7 @@ once in a million seeds; the seeds are fixed, so it fails only if something chan
 """
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def p_value(params: SamplingParams, drafter: Drafter, depth: int, rule: Acceptan
     law = exact_law(params)
     counts = dict.fromkeys(law, 0)
     for seed in range(NUM_SAMPLES):
-        seeded = SamplingParams(**{**vars(params), "seed": seed})
+        seeded = replace(params, seed=seed)
         request = Request("law", PROMPT, LENGTH, seeded, depth=depth, drafter=drafter.name, acceptance=rule)
         tokens, _ = decode(speculator, request)
         counts[tuple(tokens)] += 1
