@@ -1,10 +1,8 @@
-"""The processors this process may use, and who else is on them. Knows Linux's ways to restrict them."""
+"""The processors this process may use. Knows Linux's ways to restrict them."""
 
 import math
 import os
 from pathlib import Path
-
-from mtplx.kernels.native_module import is_available, native
 
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
@@ -21,10 +19,3 @@ def num_processors(cpu_max: Path = _CPU_MAX) -> int:
     except (OSError, ValueError):
         return allowed
     return allowed if quota == "max" else min(allowed, math.ceil(int(quota) / int(period)))
-
-
-def set_company(has_company: bool) -> None:
-    """Tell native kernels whether another thread of this process is at work for a moment: meanwhile a small pass leaves
-    it one of two processors."""
-    if is_available():
-        native.set_company(has_company)

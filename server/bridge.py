@@ -37,20 +37,19 @@ Result = TypeVar("Result")
 
 _JOIN_S = 2.0
 _SENDING_S = 0.003  # at most, that a step waits until what the last one brought has been sent
-_SENDING_TURNS = 2  # of the event loop, from an update to the socket
+_SENDING_TURNS = 3  # of the event loop, from an update to the socket
 
 
 @dataclass(frozen=True)
 class LoadedEngine:
     """What loading gives: a model, what requests may ask of it, what decodes them, how (see `Target.way`), and with
-    which kernels. `set_company` tells these when a processor is wanted for a moment."""
+    which kernels."""
 
     model: "LoadedModel"
     limits: Limits
     stepper: Stepper
     way: Literal["rows", "sequential"]
     kernels: KernelReport
-    set_company: Callable[[bool], None] = lambda _: None
 
 
 LoadEngine: TypeAlias = Callable[[Settings], LoadedEngine]
@@ -105,7 +104,6 @@ class AsyncEngine:
         self._are_sent = threading.Event()
         self._ready: tuple[ServedModel, Metrics] | None = None
         self._stepper: Stepper | None = None
-        self._set_company: Callable[[bool], None] = lambda _: None
 
     def start(self) -> None:
         """Begin to load, without waiting for it."""
@@ -192,7 +190,7 @@ class AsyncEngine:
         model = ServedModel(
             name, int(time.time()), _fingerprint(engine), loaded, engine.limits, engine.way, engine.kernels
         )
-        self._stepper, self._set_company = engine.stepper, engine.set_company
+        self._stepper = engine.stepper
         metrics = Metrics(
             self.settings.metrics_namespace,
             name,
@@ -207,18 +205,16 @@ class AsyncEngine:
         return engine.stepper
 
     def _deliver(self, updates: Sequence[Update]) -> None:
-        """Hands them over. The next forward takes every processor, and each of its threads waits for all others: what
-        is left to send would hold all of them up. So it leaves one out until that is done or, if there are several
-        updates, begins a moment later."""
+        """Hands them over and, if there are several, waits a moment until they are sent. The next forward takes every
+        processor, and each of its threads waits for all others: what is left to send would hold all of them up."""
         waits = len(updates) > 1
         self._are_sent.clear()
-        self._set_company(not waits)
         with contextlib.suppress(RuntimeError):  # the event loop has closed: nobody is left to tell
-            self._event_loop.call_soon_threadsafe(self._dispatch, updates, time.monotonic())
+            self._event_loop.call_soon_threadsafe(self._dispatch, updates, time.monotonic(), waits)
             if waits:
                 self._are_sent.wait(_SENDING_S)
 
-    def _dispatch(self, updates: Sequence[Update], at_s: float) -> None:
+    def _dispatch(self, updates: Sequence[Update], at_s: float, is_awaited: bool) -> None:
         assert self.metrics is not None
         for update in updates:
             opened = self._open[update.request_id]
@@ -226,14 +222,14 @@ class AsyncEngine:
             opened.stream.push(update)
             if update.completion is not None:
                 del self._open[update.request_id]
-        self._after_turns(_SENDING_TURNS)
+        if is_awaited:
+            self._after_turns(_SENDING_TURNS)
 
     def _after_turns(self, num_turns: int) -> None:
         if num_turns:
             self._event_loop.call_soon(self._after_turns, num_turns - 1)
         else:
             self._are_sent.set()
-            self._set_company(False)
 
 
 def _fingerprint(engine: LoadedEngine) -> str:

@@ -34,7 +34,6 @@ def load_engine(settings: Settings) -> LoadedEngine:
     from mtplx.engine.models.running import row_bytes, row_type
     from mtplx.engine.models.shipped_head import with_shipped_head
     from mtplx.kernels.preparing import prepare_kernels, speed_up
-    from mtplx.kernels.processors import set_company
 
     kernels = prepare_kernels(use_native=settings.native_kernels, threads=settings.threads, inputs=settings.activations)
     model = load_model(settings.model)
@@ -62,7 +61,7 @@ def load_engine(settings: Settings) -> LoadedEngine:
     )
     scheduler = _scheduler(settings, speculator, memory, default_prefill_chunk(kernels))
     give_back_memory()
-    return LoadedEngine(model, limits, scheduler, speculator.target.way, kernels, set_company)
+    return LoadedEngine(model, limits, scheduler, speculator.target.way, kernels)
 
 
 def _scheduler(settings: Settings, speculator: "Speculator", memory: "CacheMemory", default_chunk: int) -> "Scheduler":

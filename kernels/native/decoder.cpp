@@ -100,9 +100,6 @@ struct Stack {
   // Arrays that rows come in.
   size_t num_entering() const { return entrance ? 2 : 1; }
   int num_outputs() const { return head ? head->num_outputs : shape.hidden; }
-  int64_t layer_weights() const {
-    return int64_t(shape.hidden) * (shape.heads_size() + shape.query_size() + 3 * shape.intermediate);
-  }
 };
 
 // Rows `start` up to `stop` of the batch, at `position` and after in their sequence.
@@ -145,13 +142,8 @@ Segments<Element> segments_of(const std::vector<Rows>& rows, const std::vector<B
   return segments;
 }
 
-// How many multiplications a layer may take to be left to one thread while there is company: about a millisecond.
-constexpr int64_t kMostAlone = 1 << 24;
-
 // A pass, with the new rows put in their places in the buffers. To `out` go the logits of the wanted rows [R, V], or
 // their hidden states [R, D]; to `hidden`, if it is given, the hidden states of all rows [T, D].
-//
-// In company, one of two threads begins a small pass alone. Of more, one less is not worth it.
 template <typename Element>
 void decode_into(const Stack& stack, const std::vector<Rows>& rows, const std::vector<int>& wanted, int num_bytes,
                  const std::vector<Buffer>& buffers, const Entering& entering, float* out, float* hidden) {
@@ -160,25 +152,14 @@ void decode_into(const Stack& stack, const std::vector<Rows>& rows, const std::v
   for (size_t layer = 0; layer < num_layers; layer++) segments.push_back(segments_of<Element>(rows, buffers, layer));
   const int team_size = num_threads();
   DecoderPass<Element> pass(stack.shape, stack.weights, segments[0], entering.num_rows, wanted, num_bytes, team_size);
-  const auto enter = [&](const Team& team) {
+  run_on_team(team_size, [&](const Team& team) {
     if (stack.entrance)
       pass.take_pairs(static_cast<const int32_t*>(entering.rows), entering.states, team);
     else if (stack.embedding)
       pass.embed_rows(static_cast<const int32_t*>(entering.rows), team);
     else
       pass.take_rows(static_cast<const float*>(entering.rows), team);
-  };
-  size_t first = 0;
-  const bool may_go_alone = team_size == 2 && entering.num_rows * stack.layer_weights() <= kMostAlone;
-  for (; may_go_alone && has_company() && first < num_layers; first++)
-    run_on_team(1, [&](const Team& team) {
-      if (first == 0) enter(team);
-      pass.run(stack.weights.layers[first], segments[first], team);
-    });
-  run_on_team(team_size, [&](const Team& team) {
-    if (first == 0) enter(team);
-    for (size_t layer = first; layer < num_layers; layer++)
-      pass.run(stack.weights.layers[layer], segments[layer], team);
+    for (size_t layer = 0; layer < num_layers; layer++) pass.run(stack.weights.layers[layer], segments[layer], team);
     if (hidden) pass.norm_all(hidden, team);
     if (!wanted.empty()) pass.finish(out, team);
   });

@@ -38,7 +38,6 @@ NB_MODULE(_native, m) {
 
   m.def("num_threads", &mtplx::num_threads);
   m.def("set_num_threads", &mtplx::set_num_threads, nanobind::arg("num_threads"));
-  m.def("set_company", &mtplx::set_company, nanobind::arg("has_company"));
   m.attr("IS_QUICK_AT_INT16") = mtplx::is_quick_at_int16();
   m.attr("FLOAT_BYTES") = mtplx::float_bytes();
   mtplx::set_input_bytes(mtplx::float_bytes());

@@ -19,12 +19,6 @@ int num_threads() { return chosen.load(std::memory_order_relaxed); }
 
 void set_num_threads(int num_threads) { chosen.store(std::max(num_threads, 1), std::memory_order_relaxed); }
 
-static std::atomic<bool> company{false};
-
-bool has_company() { return company.load(std::memory_order_relaxed); }
-
-void set_company(bool has_company) { company.store(has_company, std::memory_order_relaxed); }
-
 static std::atomic<int> bytes_now{0};
 
 int input_bytes() { return bytes_now.load(std::memory_order_relaxed); }

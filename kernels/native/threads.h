@@ -7,11 +7,6 @@ namespace mtplx {
 int num_threads();
 void set_num_threads(int num_threads);
 
-// Whether a thread of somebody else's is at work for a moment. It takes one of our processors, and whoever of ours was on
-// it is waited for by all others; so small passes begin without.
-bool has_company();
-void set_company(bool has_company);
-
 // To whole numbers of how many bytes products with quantized weights round their inputs; 0: they take floats.
 int input_bytes();
 void set_input_bytes(int num_bytes);

@@ -1,7 +1,6 @@
 """The front swaps what it can in any mlx-lm model, changes no value, and tells what it did."""
 
 import logging
-import threading
 from pathlib import Path
 
 import mlx.core as mx
@@ -17,11 +16,9 @@ from mtplx.engine.models.target import Rows
 from mtplx.kernels import layers
 from mtplx.kernels.accelerate import accelerate
 from mtplx.kernels.decoder import DecoderRows, NativeDecoder, NativeLayers, OtherShapeError
-from mtplx.kernels.processors import set_company
 from mtplx.kernels.row_buffers import join_rows, read_rows
 from tests.kernels.availability import needs_native
 from tests.kernels.forwards import run
-from tests.kernels.rows import threads
 from tests.tiny_configs import CONFIGS, TRANSFORMER
 from tests.tiny_models import tiny_model, tiny_model_folder
 
@@ -266,22 +263,6 @@ def test_a_pass_at_once_gives_what_a_lazy_one_gives(tmp_path: Path) -> None:
     assert np.array_equal(lazy.hidden, now.hidden)
     for one, other in zip(lazy.buffers, now.buffers, strict=True):
         assert mx.array_equal(read_rows(one, 0, 5), read_rows(other, 0, 5))
-
-
-def test_a_pass_that_begins_in_company_gives_the_same(tmp_path: Path) -> None:
-    _, fused = targets(tmp_path, "llama")
-    with threads(2):
-        undisturbed = run(fused, TOKENS)
-        set_company(True)
-        try:
-            all_along = run(fused, TOKENS)
-            leaving = threading.Timer(0.05, set_company, [False])
-            leaving.start()
-            while leaving.is_alive():
-                assert mx.array_equal(run(fused, TOKENS), undisturbed)
-        finally:
-            set_company(False)
-    assert mx.array_equal(all_along, undisturbed)
 
 
 @pytest.mark.parametrize("row_type", [mx.float32, mx.float16])

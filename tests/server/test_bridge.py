@@ -1,9 +1,6 @@
 """Between engine thread and event loop: what a step brought goes out before the next one takes the processors."""
 
-import asyncio
 import time
-from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -32,8 +29,8 @@ class SeenStepper(ScriptedStepper):
         return list(super().step())
 
 
-async def started(stepper: ScriptedStepper, **parts: Any) -> AsyncEngine:
-    engine = AsyncEngine(Settings(), lambda settings: replace(engine_with(stepper)(settings), **parts))
+async def started(stepper: ScriptedStepper) -> AsyncEngine:
+    engine = AsyncEngine(Settings(), engine_with(stepper))
     engine.start()
     while engine.status.state == "loading":
         time.sleep(0.01)
@@ -65,19 +62,5 @@ async def test_an_event_loop_that_is_busy_does_not_stop_the_engine(monkeypatch: 
         time.sleep(0.01)  # the event loop does nothing else meanwhile
     assert stepper.read_before == [0] * (NUM_PIECES + 1)
     assert len([update async for update in stream]) == 2 * (NUM_PIECES + 1)
-    engine.stop()
-    await engine.join()
-
-
-async def test_kernels_are_told_of_company_while_a_lone_update_is_on_its_way() -> None:
-    told: list[bool] = []
-    engine = await started(ScriptedStepper(["x"] * NUM_PIECES, completion()), set_company=told.append)
-    async for _ in engine.submit(requests()[:1], cut_off=lambda: None):
-        pass
-    async with asyncio.timeout(ENOUGH_S):
-        while told.count(False) < told.count(True):
-            await asyncio.sleep(0.001)
-    assert told.count(True) == NUM_PIECES + 1
-    assert not told[-1]
     engine.stop()
     await engine.join()
