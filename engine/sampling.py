@@ -96,17 +96,17 @@ class _Lookahead(TokenHistory):
         self._more.append(token)
 
 
-def check_finite(logits: Logits, num_output: int) -> None:
-    """Raises NonFiniteLogitsError unless a token can be chosen from `logits` [V], given after `num_output` tokens."""
+def check_finite(logits: Logits, num_output: int) -> int:
+    """The most likely token by `logits` [V], given after `num_output` tokens, which one look at them tells as well.
+
+    Raises NonFiniteLogitsError unless all are finite.
+    """
     from mtplx.kernels.sampling import greedy
 
-    _, all_finite = greedy(logits)
+    token, all_finite = greedy(logits)
     if not all_finite:
-        raise _not_finite(num_output)
-
-
-def _not_finite(num_output: int) -> NonFiniteLogitsError:
-    return NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
+        raise NonFiniteLogitsError(f"the model gave logits that are not finite after {num_output} tokens")
+    return token
 
 
 def adjust(
@@ -156,11 +156,7 @@ def greedy_choice(logits: Logits, params: SamplingParams, history: TokenHistory,
 
     Raises as `check_finite` and `adjust`.
     """
-    from mtplx.kernels.sampling import greedy
-
-    token, all_finite = greedy(logits)
-    if not all_finite:
-        raise _not_finite(num_output)
+    token = check_finite(logits, num_output)
     if history.grammar is None and history.may_end and not params.has_penalty:
         if not params.logit_bias:
             return token

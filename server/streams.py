@@ -56,8 +56,7 @@ class RequestStream:
     async def __aiter__(self) -> AsyncIterator[Update]:
         while self._open or self._updates:
             self._reader_is_busy = False
-            if not self._updates:
-                await self.first()
+            await self.first()
             self._reader_is_busy = True
             yield self._updates.popleft()
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from mtplx.engine.cache import SequenceCache
 from mtplx.engine.hidden import HiddenRows
-from mtplx.engine.models.target import Rows, Target
+from mtplx.engine.models.target import Target
 from mtplx.engine.prefix.prefix_cache import PrefixCache
-from mtplx.engine.training.states import keeping_cache
+from mtplx.engine.training.states import forwarded
 from mtplx.engine.types import HostStates
 
 
@@ -22,11 +22,10 @@ class Begun:
     rows: PrefixCache
     states: HostStates
 
-    def lend(self, tokens: Sequence[int], cache: SequenceCache, most_rows: int) -> None:
-        """To a fresh cache, as far as `tokens` are the same; it keeps the states of up to `most_rows` rows."""
-        cache.hidden = HiddenRows(most_rows)
+    def lend(self, tokens: Sequence[int], cache: SequenceCache, hidden: HiddenRows) -> None:
+        """To a fresh cache and what keeps its hidden states, as far as `tokens` are the same."""
         if num_rows := self.rows.borrow(tokens, cache):
-            cache.hidden.append(0, self.states[:num_rows])
+            hidden.append(0, self.states[:num_rows])
 
 
 def begun_as(tokens: Sequence[int], cache: SequenceCache) -> Begun | None:
@@ -41,7 +40,4 @@ def begun_as(tokens: Sequence[int], cache: SequenceCache) -> Begun | None:
 
 def begin(target: Target, tokens: Sequence[int]) -> Begun | None:
     """Forward the rows of a text's first tokens, by themselves."""
-    cache = keeping_cache(target, len(tokens))
-    target.forward([Rows(cache, tokens, 0)])
-    cache.commit(len(tokens))
-    return begun_as(tokens, cache)
+    return begun_as(tokens, forwarded(target, tokens))

@@ -176,11 +176,9 @@ class _KeepingSpeculator(Speculator):
 
     def begin(self, request: Request) -> Sequence:
         sequence = super().begin(request)
-        most_rows = len(request.prompt) + request.max_tokens
+        hidden = sequence.cache.hidden = HiddenRows(len(request.prompt) + request.max_tokens)
         if begun := self.begun.pop(request.id):
-            begun.lend(request.prompt, sequence.cache, most_rows)
-        else:
-            sequence.cache.hidden = HiddenRows(most_rows)
+            begun.lend(request.prompt, sequence.cache, hidden)
         self.sequences[request.id] = sequence
         return sequence
 

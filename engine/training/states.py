@@ -75,10 +75,14 @@ class States:
         return computed_states(self._target, self._texts[index])
 
 
-def keeping_cache(target: Target, most_rows: int) -> SequenceCache:
-    """A fresh cache that keeps the hidden states of its rows."""
+def forwarded(target: Target, tokens: Sequence[int]) -> SequenceCache:
+    """A cache that has been through these tokens, by forwards of whole chunks, and keeps their hidden states."""
     cache = target.new_cache()
-    cache.hidden = HiddenRows(most_rows)
+    cache.hidden = HiddenRows(len(tokens))
+    for start in range(0, len(tokens), _CHUNK_ROWS):
+        chunk = tokens[start : start + _CHUNK_ROWS]
+        target.forward([Rows(cache, chunk, 0)])
+        cache.commit(len(chunk))
     return cache
 
 
@@ -91,14 +95,9 @@ def kept_states(cache: SequenceCache, num_rows: int) -> HiddenStates | None:
 
 
 def computed_states(target: Target, text: Text) -> HiddenStates:
-    """The states [rows, D] by forwards of whole chunks."""
+    """The states [rows, D], computed anew."""
     if not text.num_rows:
         return np.empty((0, 0), dtype=np.float16)
-    cache = keeping_cache(target, text.num_rows)
-    for start in range(0, text.num_rows, _CHUNK_ROWS):
-        tokens = text.tokens[start : min(start + _CHUNK_ROWS, text.num_rows)]
-        target.forward([Rows(cache, tokens, 0)])
-        cache.commit(len(tokens))
-    states = kept_states(cache, text.num_rows)
+    states = kept_states(forwarded(target, text.tokens[: text.num_rows]), text.num_rows)
     assert states is not None, "the target keeps no hidden states"
     return states
